@@ -30,7 +30,7 @@ def sweep(request: pytest.FixtureRequest) -> Iterator[Sweep]:
 
 
 def pytest_sessionfinish() -> None:
-    """Readers of ADIOS2 leave a profile in /tmp for each file, whatever their parameters say. Named after the process."""
+    """Readers of ADIOS2 leave a profile in /tmp for each file, named after the process, and cannot be told not to."""
     for profile in Path("/tmp").glob(f"*_{os.getpid():x}_profiling.json"):
         profile.unlink(missing_ok=True)
 

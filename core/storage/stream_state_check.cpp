@@ -27,12 +27,14 @@ std::size_t StreamState::check() const {
   const auto about = [&](const char* what) { return fmt::format("stream {}: {}", name, what); };
   invariant(durable_next <= next_step, [&] { return about("steps are durable that are not committed"); });
   invariant(steps.empty() || steps.rbegin()->first < next_step, [&] { return about("the next step exists already"); });
-  invariant(!newest_staged || *newest_staged < next_step, [&] { return about("a step is staged that does not exist"); });
+  invariant(!newest_staged || *newest_staged < next_step,
+            [&] { return about("a step is staged that does not exist"); });
   std::size_t items = 1;
   std::uint32_t epoch_before = 0;
   for (const auto& [number, step] : steps) {
     items += check_step(*this, number, step);
-    invariant(step.committed.epoch >= epoch_before, [&] { return about("a step is of an older epoch than the one before it"); });
+    invariant(step.committed.epoch >= epoch_before,
+              [&] { return about("a step is of an older epoch than the one before it"); });
     epoch_before = step.committed.epoch;
   }
   for (const auto& [key, step] : retired) {
@@ -49,7 +51,8 @@ std::size_t StreamState::check() const {
               [&] { return about("a segment belongs to a group that has not formed"); });
   }
   for (std::size_t i = 0; i < epochs.size(); ++i) {
-    const bool grows = i == 0 || (epochs[i - 1].epoch < epochs[i].epoch && epochs[i - 1].first_step < epochs[i].first_step);
+    const bool grows =
+        i == 0 || (epochs[i - 1].epoch < epochs[i].epoch && epochs[i - 1].first_step < epochs[i].first_step);
     invariant(grows && epochs[i].epoch <= epoch, [&] { return about("the epochs are out of order"); });
   }
   return items + owners.size() + epochs.size();

@@ -176,7 +176,8 @@ std::size_t GroupTurns::check() const {
     if (timeout_ms >= 0) ++bounded;
   }
   invariant(bounded == timeouts_.size(), "reader group: the timeouts are not those of who asks");
-  for (const auto& [rank, lost] : gone_) invariant(rank < ranks_, [&, which = rank] { return about(which, "is gone"); });
+  for (const auto& [rank, lost] : gone_)
+    invariant(rank < ranks_, [&, which = rank] { return about(which, "is gone"); });
   return 1 + here_.size() + gone_.size() + asked_.size();
 }
 

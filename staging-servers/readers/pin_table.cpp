@@ -174,7 +174,9 @@ std::size_t PinTable::check() const {
   std::map<uid_t, std::size_t> slots_of;
   for (const auto& [key, used] : used_) {
     const auto& [session, epoch, step] = key;
-    const auto about = [&, at = used.index](const char* what) { return fmt::format("table of pins: slot {} {}", at, what); };
+    const auto about = [&, at = used.index](const char* what) {
+      return fmt::format("table of pins: slot {} {}", at, what);
+    };
     invariant(used.index < slot_count_, [&] { return about("does not exist"); });
     const Slot& slot = slots_[used.index];
     invariant(slot.session == session && slot.epoch == epoch && slot.step == step,

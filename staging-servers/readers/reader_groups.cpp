@@ -20,8 +20,8 @@ constexpr std::size_t gone_max = 65536;
 ReaderGroupName name_of(const ReaderSession& session) {
   const wire::ReaderOpenT& asked = session.asked();
   const Peer& peer = session.connection().peer();
-  return {peer.remote ? peer.remote->uid : peer.uid, asked.reservation + "/" + asked.stream, asked.group, asked.consumer,
-          asked.ordinal};
+  return {peer.remote ? peer.remote->uid : peer.uid, asked.reservation + "/" + asked.stream, asked.group,
+          asked.consumer, asked.ordinal};
 }
 
 }  // namespace
@@ -31,10 +31,10 @@ Result<std::shared_ptr<ReaderGroup>> ReaderGroups::admit(ReaderSession& session,
   ReaderGroupName name = name_of(session);
   const std::string where = "stream " + name.path;
   if (asked.ranks > storage::ranks_max || asked.rank >= asked.ranks) {
-    return fail(
-        ErrorCode::invalid_argument,
-        fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks, asked.ranks_source),
-        where);
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks,
+                            asked.ranks_source),
+                where);
   }
   if (asked.group.size() > group_bytes_max) {
     return fail(

@@ -64,9 +64,9 @@ std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& asked) cons
   const std::string where = "stream " + asked.reservation + "/" + asked.stream;
   const bool sane = is_valid_name(asked.stream) && asked.stream != "files" &&
                     (asked.consumer.empty() || is_valid_name(asked.consumer)) && asked.min_watermark >= 1 &&
-                    asked.min_watermark <= 2 && asked.start_kind >= 1 && asked.start_kind <= 5 && asked.distribution <= 3 &&
-                    asked.pins.size() <= pins_max && asked.run.size() <= storage::run_bytes_max &&
-                    asked.on_reader_lost <= 1;
+                    asked.min_watermark <= 2 && asked.start_kind >= 1 && asked.start_kind <= 5 &&
+                    asked.distribution <= 3 && asked.pins.size() <= pins_max &&
+                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1;
   if (!sane) {
     return Error{ErrorCode::invalid_argument,
                  "not a valid name of a stream, consumer or run, or an option with an unknown value", where};
@@ -170,7 +170,7 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
   if (!connection_.is_remote()) {
     const std::optional<ReaderPresence::GroupRank> rank =
         place.group_number == 0 ? std::nullopt
-                               : std::optional<ReaderPresence::GroupRank>({place.group_number, asked_.rank});
+                                : std::optional<ReaderPresence::GroupRank>({place.group_number, asked_.rank});
     if (Descriptor presence = registry_.presence().admit(number, rank); presence.valid())
       descriptors.push_back(std::move(presence));
   }

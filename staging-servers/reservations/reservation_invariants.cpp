@@ -64,7 +64,8 @@ std::size_t Reservation::check() const {
     unheld_bytes += map.unheld(segment).total();
     const bool has_reason = space_.segments().is_unusable(segment) || space_.journal_room().lends(segment);
     invariant(map.is_closed(segment) == has_reason, [&] {
-      return fmt::format("reservation {}: segment {} is {}", name(), segment, has_reason ? "in use, and should not be" : "closed for no reason");
+      return fmt::format("reservation {}: segment {} is {}", name(), segment,
+                         has_reason ? "in use, and should not be" : "closed for no reason");
     });
   }
   const std::uint64_t held_bytes = check_holders(map, all);

@@ -239,12 +239,14 @@ std::size_t SpaceMap::check() const {
       end_before = offset + length;
       total += length;
     }
-    invariant(total == segment.free.total(),
-              [&] { return fmt::format("segment {}: {} bytes are free, counted are {}", i, total, segment.free.total()); });
+    invariant(total == segment.free.total(), [&] {
+      return fmt::format("segment {}: {} bytes are free, counted are {}", i, total, segment.free.total());
+    });
     if (!segment.closed) free_bytes += total;
     items += 1 + segment.free.ranges().size();
   }
-  invariant(free_bytes == free_bytes_, [&] { return fmt::format("{} bytes are free, counted are {}", free_bytes, free_bytes_); });
+  invariant(free_bytes == free_bytes_,
+            [&] { return fmt::format("{} bytes are free, counted are {}", free_bytes, free_bytes_); });
   return items;
 }
 

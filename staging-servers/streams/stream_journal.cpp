@@ -88,8 +88,10 @@ bool StreamJournal::roll() {
 
 std::size_t StreamJournal::check() const {
   const auto about = [this](const char* what) { return "stream " + state_.name + ": " + what; };
-  invariant(journal_->spare_bytes() <= journal_->size_bytes(), [&] { return about("the journal has more room than it takes"); });
-  invariant(wasted_bytes() <= journal_->size_bytes(), [&] { return about("a roll would free more than the journal takes"); });
+  invariant(journal_->spare_bytes() <= journal_->size_bytes(),
+            [&] { return about("the journal has more room than it takes"); });
+  invariant(wasted_bytes() <= journal_->size_bytes(),
+            [&] { return about("a roll would free more than the journal takes"); });
   return 1;
 }
 

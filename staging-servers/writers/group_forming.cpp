@@ -31,10 +31,10 @@ GroupForming::~GroupForming() {
 std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& asked) const {
   const std::string where = "stream " + stream_;
   if (asked.ranks == 0 || asked.ranks > storage::ranks_max || asked.rank >= asked.ranks) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks, asked.ranks_source),
-        where};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks,
+                             asked.ranks_source),
+                 where};
   }
   if (asked.group.size() > group_bytes_max) {
     return Error{
@@ -43,10 +43,10 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& asked) const
         where};
   }
   if (asked.run.size() > storage::run_bytes_max) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("a run's name can have at most {} bytes, this one has {}", storage::run_bytes_max, asked.run.size()),
-        where};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a run's name can have at most {} bytes, this one has {}", storage::run_bytes_max,
+                             asked.run.size()),
+                 where};
   }
   if (asked.original_name.size() > original_name_bytes_max) {
     return Error{ErrorCode::invalid_argument,
@@ -90,8 +90,8 @@ std::optional<Error> GroupForming::conflict(const WriterSession& session, const 
   }
   if (const auto same = candidates_.find(asked.rank); same != candidates_.end()) {
     return error(fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", asked.rank,
-                             asked.ranks, same->second.session->connection().peer().pid, session.connection().peer().pid,
-                             asked.ranks_source));
+                             asked.ranks, same->second.session->connection().peer().pid,
+                             session.connection().peer().pid, asked.ranks_source));
   }
   return std::nullopt;
 }

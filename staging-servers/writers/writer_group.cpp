@@ -250,17 +250,21 @@ std::size_t WriterGroup::check() const {
     return fmt::format("stream {}, incarnation {}: {}", stream_.path(), incarnation_.number(), what);
   };
   if (!incarnation_.active()) {
-    invariant(incarnation_.granted_bytes() == 0, [&] { return about("it has ended, and space is granted to it still"); });
+    invariant(incarnation_.granted_bytes() == 0,
+              [&] { return about("it has ended, and space is granted to it still"); });
     return 1;
   }
   invariant(state_.group && state_.group->incarnation == incarnation_.number(),
             [&] { return about("it writes, and is not the journal's group"); });
-  invariant(incarnation_.ranks().size() == state_.group->ranks, [&] { return about("it has other ranks than the journal's"); });
+  invariant(incarnation_.ranks().size() == state_.group->ranks,
+            [&] { return about("it has other ranks than the journal's"); });
   for (std::size_t number = 0; number < incarnation_.ranks().size(); ++number) {
     const WriterRank& rank = incarnation_.ranks()[number];
     const auto of = [&](const char* what) { return fmt::format("{}, rank {}", about(what), number); };
-    invariant(!rank.closed || (rank.session == nullptr && rank.granted_bytes() == 0), [&] { return of("has closed and holds on"); });
-    invariant(rank.session == nullptr || rank.session->rank == number, [&] { return of("is another rank's connection"); });
+    invariant(!rank.closed || (rank.session == nullptr && rank.granted_bytes() == 0),
+              [&] { return of("has closed and holds on"); });
+    invariant(rank.session == nullptr || rank.session->rank == number,
+              [&] { return of("is another rank's connection"); });
     invariant(!rank.part || rank.session != nullptr, [&] { return of("has a part and nobody to answer"); });
   }
   return 1 + incarnation_.ranks().size();

@@ -259,8 +259,8 @@ class Slot {
   std::map<std::uint32_t, Descriptor> descriptors_;
   Descriptor presence_;
   std::map<std::uint32_t, std::unique_ptr<wire::ReaderOpenT>> reader_opens_;  ///< by request
-  std::map<std::uint32_t, std::pair<std::string, std::string>> places_;        ///< of a writer, by request
-  std::map<std::uint32_t, HeldPart> parts_;                                    ///< by request
+  std::map<std::uint32_t, std::pair<std::string, std::string>> places_;       ///< of a writer, by request
+  std::map<std::uint32_t, HeldPart> parts_;                                   ///< by request
   static inline std::uint64_t clock_ = 0;
 };
 

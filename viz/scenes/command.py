@@ -136,7 +136,9 @@ def view(
             ):
                 if movie is not None and frames is not None:
                     first = draws_latest_first(source, latest)
-                    _keep_frames(source, painter, movie, frames, sheet, frame_rate, first, timeout_seconds, shown, drawn)
+                    _keep_frames(
+                        source, painter, movie, frames, sheet, frame_rate, first, timeout_seconds, shown, drawn
+                    )
                 elif movie is not None:
                     _draw_movie(source, painter, movie, sheet, frame_rate, timeout_seconds, shown, drawn)
                 elif follow:

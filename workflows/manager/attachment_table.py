@@ -112,7 +112,9 @@ class AttachmentTable:
             if state is None or state is ReservationState.LOST:
                 raise NotFoundError(f"there is no reservation {request.reservation}", request.reservation)
             if state is not ReservationState.PRESENT:
-                raise BusyError(f"reservation {request.reservation} is {state.value}; try again later", request.reservation)
+                raise BusyError(
+                    f"reservation {request.reservation} is {state.value}; try again later", request.reservation
+                )
             known = connection.execute(_attachments.select().where(_same(request))).mappings().first()
             values = {
                 "pid": request.pid,
@@ -308,7 +310,8 @@ def _check_place(connection: sql.Connection, request: AttachmentRow) -> None:
     taken = count(there)
     if taken >= _ATTACHMENTS_MAX:
         raise NoSpaceError(
-            f"reservation {request.reservation} has {_ATTACHMENTS_MAX} attachments, and takes no more", request.reservation
+            f"reservation {request.reservation} has {_ATTACHMENTS_MAX} attachments, and takes no more",
+            request.reservation,
         )
     if request.kind is not AttachmentKind.USER or is_administrator(request.owner_uid):
         return

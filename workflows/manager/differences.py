@@ -24,7 +24,9 @@ def another_exists(request: ReservationRow, have: ReservationRow, granularity_by
     changeable: list[str] = []
     command = ["forebay", "change", request.name]
     if rounded(request.capacity_bytes) != have.capacity_bytes:
-        fixed.append(f"it has {format_size(have.capacity_bytes)} for streams, not {format_size(request.capacity_bytes)}")
+        fixed.append(
+            f"it has {format_size(have.capacity_bytes)} for streams, not {format_size(request.capacity_bytes)}"
+        )
     for what, wanted, had in (("pool", request.pool, have.pool), ("account", request.account, have.account)):
         if wanted != had:
             fixed.append(f"it is of {_named(what, had)}, not of {_named(what, wanted)}")

@@ -67,7 +67,12 @@ class QueueTable:
         """
         now = time.time_ns()
         size_bytes = request.capacity_bytes + request.files_bytes
-        asked = {"pool": request.pool, "account": request.account, "size_bytes": size_bytes, "owner_uid": request.owner_uid}
+        asked = {
+            "pool": request.pool,
+            "account": request.account,
+            "size_bytes": size_bytes,
+            "owner_uid": request.owner_uid,
+        }
         with self._database.change() as connection:
             known = connection.execute(_queue.select().where(_queue.c.name == request.name)).mappings().first()
             if known is not None and known["owner_uid"] != request.owner_uid:
@@ -82,8 +87,8 @@ class QueueTable:
                 own = sql.select(sql.func.count()).where(_queue.c.owner_uid == request.owner_uid)
                 if not is_administrator(request.owner_uid) and (connection.scalar(own) or 0) >= _OF_ONE_USER_MAX:
                     raise NoSpaceError(
-                        f"{_OF_ONE_USER_MAX} reservations of user {request.owner_uid} wait for space already, as many as "
-                        "may; wait until some are there"
+                        f"{_OF_ONE_USER_MAX} reservations of user {request.owner_uid} wait for space already, as many "
+                        "as may; wait until some are there"
                     )
                 connection.execute(
                     _queue.insert().values(asked | {"name": request.name, "created_ns": now, "seen_ns": now})

@@ -93,7 +93,9 @@ class Reservations:
                     self._database.forget_reservation(request.name)
                 elif known.state is not ReservationState.PRESENT:
                     self._database.put_reservation(known)
-                if isinstance(error, AlreadyExistsError) and (existing := self._changes.adopt_from_server(request.name)):
+                if isinstance(error, AlreadyExistsError) and (
+                    existing := self._changes.adopt_from_server(request.name)
+                ):
                     self._changes.refuse_other(request, existing)
                 raise
             self._changes.adopt(info)

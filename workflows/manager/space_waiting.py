@@ -41,7 +41,9 @@ def create_when_there_is_room(
         raise
 
 
-def _ask_again_and_again(instance: Instance, name: str, request: dict[str, Any], deadline: float | None) -> dict[str, Any]:
+def _ask_again_and_again(
+    instance: Instance, name: str, request: dict[str, Any], deadline: float | None
+) -> dict[str, Any]:
     lost_at: float | None = None
     shown = ""
     while True:

@@ -72,7 +72,8 @@ class StageProcess:
         except PermissionError as error:
             raise PermissionDeniedError(
                 f"user {owner.owner_uid} may not execute {command[0]}, which runs their stages ({error.strerror}); an "
-                f"administrator installs Forebay where all users can read it: `namei -l {command[0]}` shows what is closed"
+                "administrator installs Forebay where all users can read it: "
+                f"`namei -l {command[0]}` shows what is closed"
             ) from None
         except OSError as error:
             raise StorageError(f"{command[0]} cannot be started for user {owner.owner_uid}: {error.strerror}") from None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of stages that do not end although they were killed: a file system that they use does not answer.
 
-All that run are written down, so that a manager knows those of one that was killed. What does not end counts against its
-user, and `forebay doctor` names it. Belongs to the event loop's thread; the table is read and written in others.
+All that run are written down, so that a manager knows those of one that was killed. What does not end counts against
+its user, and `forebay doctor` names it. Belongs to the event loop's thread; the table is read and written in others.
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ class JobStages:
                 for stage_id in following:
                     await self._until_over(stage_id)
 
-    async def _begin(self, job: JobRow, requests: dict[str, Job], over: tuple[StageState | None, ...]) -> dict[str, int]:
+    async def _begin(
+        self, job: JobRow, requests: dict[str, Job], over: tuple[StageState | None, ...]
+    ) -> dict[str, int]:
         """Submits those that were not begun, or are over in one of these ways; the numbers of all of the job."""
         stages = dict(job.stages)
         for name, request in requests.items():

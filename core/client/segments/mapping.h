@@ -48,7 +48,7 @@ class Mapping {
   const std::size_t bytes_;
   std::atomic<bool> held_ = false;
   std::mutex kept_mutex_;
-  std::shared_ptr<const void> kept_;                // guarded by kept_mutex_; null unless held
+  std::shared_ptr<const void> kept_;                  // guarded by kept_mutex_; null unless held
   std::vector<std::unique_ptr<MappedRange>> ranges_;  // who is told when the mapping can be written; empty but in tests
 };
 

@@ -239,7 +239,9 @@ def test_a_refused_change_of_an_existing_one_leaves_it(
     with pytest.raises(RefusedError):
         reservations.destroy("one", force=False, by=OWNER)
     assert states(database) == {"one": ReservationState.PRESENT}
-    assert database.reservation("one") == replace(request("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1)
+    assert database.reservation("one") == replace(
+        request("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1
+    )
     reservations.destroy("one", force=True, by=OWNER)
     assert states(database) == {}
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of invariants can fail: each is broken from outside, and the process ends and says what.
-#include "base/invariant.h"
-
 #include <functional>
 
 #include <gtest/gtest.h>
 
+#include "base/invariant.h"
 #include "daemon/invariant_checks.h"
 #include "reservations/reservation.h"
 #include "storage/stream_state.h"
