@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,9 +44,9 @@ def test_nobody_can_tell_where_other_nodes_or_programs_write(
 
 def test_nobody_can_tell_where_the_kernel_gives_no_lease(folder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(file: int, command: int, argument: int) -> int:
-        if command == open_writers.fcntl.F_SETLEASE:
-            raise OSError(open_writers.errno.EINVAL, "Invalid argument")
+        if command == fcntl.F_SETLEASE:
+            raise OSError(errno.EINVAL, "Invalid argument")
         return 0
 
-    monkeypatch.setattr(open_writers.fcntl, "fcntl", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
     assert is_being_written(folder, "a.nc") is None
