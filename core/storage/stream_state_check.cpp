@@ -27,8 +27,6 @@ std::size_t StreamState::check() const {
   const auto about = [&](const char* what) { return fmt::format("stream {}: {}", name, what); };
   invariant(durable_next <= next_step, [&] { return about("steps are durable that are not committed"); });
   invariant(steps.empty() || steps.rbegin()->first < next_step, [&] { return about("the next step exists already"); });
-  invariant(!newest_staged || *newest_staged < next_step,
-            [&] { return about("a step is staged that does not exist"); });
   std::size_t items = 1;
   std::uint32_t epoch_before = 0;
   for (const auto& [number, step] : steps) {

@@ -218,9 +218,11 @@ std::size_t StepPins::check(const std::map<std::uint64_t, ReaderSession*>& sessi
     invariant(pin.unnamed <= pin.count,
               [&, &held = key] { return about(held, "has more holders without a name than holders"); });
     const auto kept = state_.steps.find(key.second);
-    const bool exists = (kept != state_.steps.end() && kept->second.committed.epoch == key.first) ||
-                        state_.retired.contains(key) || key == StepKey{state_.epoch, state_.next_step};
-    invariant(exists || !certain, [&, &held = key] { return about(held, "is held and does not exist"); });
+    const bool exists =
+        (kept != state_.steps.end() && kept->second.committed.epoch == key.first) || state_.retired.contains(key);
+    // A writer's array in the step at hand.
+    const bool is_to_come = key.first == state_.epoch && key.second >= state_.next_step;
+    invariant(exists || is_to_come || !certain, [&, &held = key] { return about(held, "is held and does not exist"); });
   }
   invariant(holders.size() == pins_.size(),
             [this] { return fmt::format("stream {}: a held step has no pin", state_.name); });
