@@ -29,6 +29,12 @@ def sweep(request: pytest.FixtureRequest) -> Iterator[Sweep]:
         made.check_ended()
 
 
+def pytest_sessionfinish() -> None:
+    """Readers of ADIOS2 leave a profile in /tmp for each file, named after the process, and cannot be told not to."""
+    for profile in Path("/tmp").glob(f"*_{os.getpid():x}_profiling.json"):
+        profile.unlink(missing_ok=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what sweeps, for `-m sweep`; and begins with what may take longest, so that all cores end together. Scales
     the time that each may take."""

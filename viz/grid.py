@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,6 +21,11 @@ _REAL = "iuf"
 # Of numbers of dimensions, which says what the grid is.
 _PREFERENCE = {3: 0, 4: 1, 2: 2}
 Coordinates: TypeAlias = NDArray[np.float64]
+#: Along z, y and x.
+Cells: TypeAlias = tuple[int, int, int]
+#: Of x, y and z.
+Three: TypeAlias = tuple[float, float, float]
+Edges: TypeAlias = tuple[Coordinates, Coordinates, Coordinates]
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,13 @@ class Grid:
         coordinates. ``spacing`` is the mean then.
     """
 
-    shape: tuple[int, int, int]
-    spacing: tuple[float, float, float]
-    origin: tuple[float, float, float]
+    shape: Cells
+    spacing: Three
+    origin: Three
     time: float
     fields: dict[str, NDArray[Any]]
     left_out: dict[str, str]
-    edges: tuple[Coordinates, Coordinates, Coordinates] | None = None
+    edges: Edges | None = None
 
     @classmethod
     def of_step(cls, step: Step, names: Sequence[str] | None = None, *, elements: bool = True) -> Grid:
@@ -64,46 +69,12 @@ class Grid:
         InvalidArgumentError
             No variable has two or three dimensions, or a named one does not lie on the grid.
         """
-        chosen = [name for name in step if names is None or name in names]
-        if names is not None and len(chosen) < len(set(names)):
-            missing = sorted(set(names) - set(chosen))
-            raise InvalidArgumentError(f"the step has no variable {', '.join(missing)}", str(step.address))
-        by_preference = sorted((step[name].shape for name in chosen), key=lambda found: _PREFERENCE.get(len(found), 9))
-        shape = next((cells for cells in map(_cells, by_preference) if cells is not None), None)
-        if shape is None:
-            raise InvalidArgumentError(
-                "no variable has the shape (y, x), (z, y, x) or (z, y, x, components), so there is no grid; the "
-                f"step has {', '.join(f'{name} {step[name].shape}' for name in list(step)[:5]) or 'no variables'}",
-                str(step.address),
-            )
-        fields: dict[str, NDArray[Any]] = {}
-        left_out: dict[str, str] = {}
-        for name in chosen:
-            variable = step[name]
-            if not variable.shape:
-                continue  # a single value: it is no field, and nobody expects it to be
-            if _cells(variable.shape) != shape:
-                left_out[name] = f"its shape is {variable.shape}, the grid's {shape}"
-            elif variable.dtype.kind not in _REAL or variable.dtype.itemsize > 8:
-                left_out[name] = f"{variable.dtype} is no type of these files"
-            else:
-                field = variable[...] if elements else np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
-                fields[name] = field.reshape(shape) if field.ndim == 2 else field
+        chosen, shape = _choose(step, names)
+        fields, left_out = _read_fields(step, chosen, shape, elements)
         if names is not None and left_out:
             name, reason = next(iter(left_out.items()))
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
-        attributes = step.attributes
-        mesh, where = mesh_attributes(attributes), str(step.address)
-        spacing = three_numbers(attributes, "spacing", mesh.spacing or 1.0, where, is_flat=shape[0] == 1)
-        origin = three_numbers(attributes, "origin", mesh.origin or 0.0, where, is_flat=shape[0] == 1)
-        edges = None
-        if "spacing" not in attributes and mesh.spacing is None:
-            edges = _edges(step, next((step[name].dims for name in fields if step[name].dims), None), shape)
-        if edges is not None:
-            x, y, z = ((float(along[0]), float(along[-1] - along[0]) / (len(along) - 1)) for along in edges)
-            origin, spacing = (x[0], y[0], z[0]), (x[1], y[1], z[1])
-            if all(_is_even(along) for along in edges):
-                edges = None
+        spacing, origin, edges = _place(step, fields, shape)
         return cls(shape, spacing, origin, step_time(step), fields, left_out, edges)
 
     @property
@@ -132,7 +103,60 @@ class Grid:
         return dataclasses.replace(self, shape=counts[::-1], spacing=(sx, sy, sz), fields=fields, edges=None)
 
 
-def _cells(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+def _choose(step: Step, names: Sequence[str] | None) -> tuple[list[str], Cells]:
+    """The variables that are wanted, and the cells of the grid that one of them has."""
+    chosen = [name for name in step if names is None or name in names]
+    if names is not None and len(chosen) < len(set(names)):
+        missing = sorted(set(names) - set(chosen))
+        raise InvalidArgumentError(f"the step has no variable {', '.join(missing)}", str(step.address))
+    by_preference = sorted((step[name].shape for name in chosen), key=lambda found: _PREFERENCE.get(len(found), 9))
+    shape = next((cells for cells in map(_cells, by_preference) if cells is not None), None)
+    if shape is None:
+        raise InvalidArgumentError(
+            "no variable has the shape (y, x), (z, y, x) or (z, y, x, components), so there is no grid; the "
+            f"step has {', '.join(f'{name} {step[name].shape}' for name in list(step)[:5]) or 'no variables'}",
+            str(step.address),
+        )
+    return chosen, shape
+
+
+def _read_fields(
+    step: Step, chosen: Sequence[str], shape: Cells, elements: bool
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The variables that lie on the grid, and why the others do not; without ``elements`` they are zeros."""
+    fields: dict[str, NDArray[Any]] = {}
+    left_out: dict[str, str] = {}
+    for name in chosen:
+        variable = step[name]
+        if not variable.shape:
+            continue  # a single value: it is no field, and nobody expects it to be
+        if _cells(variable.shape) != shape:
+            left_out[name] = f"its shape is {variable.shape}, the grid's {shape}"
+        elif variable.dtype.kind not in _REAL or variable.dtype.itemsize > 8:
+            left_out[name] = f"{variable.dtype} is no type of these files"
+        else:
+            field = variable[...] if elements else np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
+            fields[name] = field.reshape(shape) if field.ndim == 2 else field
+    return fields, left_out
+
+
+def _place(step: Step, fields: Iterable[str], shape: Cells) -> tuple[Three, Three, Edges | None]:
+    """Spacing, origin and, if cells differ in size, edges."""
+    attributes = step.attributes
+    mesh, where = mesh_attributes(attributes), str(step.address)
+    spacing = three_numbers(attributes, "spacing", mesh.spacing or 1.0, where, is_flat=shape[0] == 1)
+    origin = three_numbers(attributes, "origin", mesh.origin or 0.0, where, is_flat=shape[0] == 1)
+    if "spacing" in attributes or mesh.spacing is not None:
+        return spacing, origin, None
+    edges = _edges(step, next((step[name].dims for name in fields if step[name].dims), None), shape)
+    if edges is None:
+        return spacing, origin, None
+    x, y, z = ((float(along[0]), float(along[-1] - along[0]) / (len(along) - 1)) for along in edges)
+    are_even = all(_is_even(along) for along in edges)
+    return (x[1], y[1], z[1]), (x[0], y[0], z[0]), None if are_even else edges
+
+
+def _cells(shape: tuple[int, ...]) -> Cells | None:
     """Cells of an array of (y, x), (z, y, x) or, with up to 9 components, (z, y, x, components)."""
     if len(shape) == 2:
         return (1, *shape) if min(shape) > 0 else None
@@ -141,9 +165,7 @@ def _cells(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return None
 
 
-def _edges(
-    step: Step, dims: Sequence[str] | None, shape: tuple[int, int, int]
-) -> tuple[Coordinates, Coordinates, Coordinates] | None:
+def _edges(step: Step, dims: Sequence[str] | None, shape: Cells) -> Edges | None:
     """Where cells begin and end along x, y and z, by the variables that are called as the dimensions are.
 
     They hold a number for each cell (its middle) or one more (its edges). None: not all are there. Fields of two
@@ -179,7 +201,7 @@ def step_time(step: Step) -> float:
 
 def three_numbers(
     attributes: Mapping[str, Any], name: str, default: Any, where: str, *, is_flat: bool
-) -> tuple[float, float, float]:
+) -> Three:
     """An attribute of one number or three (x, y, z); of a plane also of two.
 
     Raises

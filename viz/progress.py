@@ -41,7 +41,7 @@ class Progress(Closing):
         if console.is_terminal and wanted is not False:
             self._status = console.status("waiting for the first step")
             self._status.start()
-        self._told: float | None = None
+        self._printed_at: float | None = None
         self._count = 0
 
     def drawn(self, number: int, newest: int | None = None) -> None:
@@ -52,9 +52,9 @@ class Progress(Closing):
             text.append(f" of {newest}")
         if self._status is not None:
             self._status.update(text)
-        elif self._lines and (self._told is None or time.monotonic() - self._told >= _INTERVAL_S):
+        elif self._lines and (self._printed_at is None or time.monotonic() - self._printed_at >= _INTERVAL_S):
             self._console.print(text, soft_wrap=True)
-            self._told = time.monotonic()
+            self._printed_at = time.monotonic()
 
     def close(self) -> None:
         """Takes the line away. Idempotent."""

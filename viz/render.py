@@ -99,7 +99,7 @@ def render(
             Recorder(
                 out, painter, frame_rate=frame_rate, sheet=None if sheet is None else ContactSheet(sheet)
             ) as recorder,
-            Progress(messages, progress) as told,
+            Progress(messages, progress) as shown,
         ):
 
             def withdraw(first: int) -> None:
@@ -126,7 +126,7 @@ def render(
                 while (step := coming.take()) is not None:
                     with step:
                         rendered += recorder.record(coming, step)
-                    told.drawn(step.number, coming.newest_known)
+                    shown.drawn(step.number, coming.newest_known)
             frames = recorder.frames
     except (PainterError, MovieError) as error:
         raise UnsupportedError(str(error), f"stream {stream}") from error

@@ -77,9 +77,9 @@ class Progress:
     def skip(self, first: int, last: int, count: int, reason: str) -> SkippedSteps:
         """Notes steps that have no derived one."""
         self.skipped += count
-        told = SkippedSteps(first, last, count, reason)
-        self.skipped_steps = [*self.skipped_steps, told][-_SKIPPED_MAX:]
-        return told
+        skipped = SkippedSteps(first, last, count, reason)
+        self.skipped_steps = [*self.skipped_steps, skipped][-_SKIPPED_MAX:]
+        return skipped
 
 
 class _SourceRewoundError(Exception):
@@ -262,9 +262,9 @@ class _Work:
                     made.write(written, name, box)
 
     def _skip(self, first: int, last: int, count: int, reason: str) -> None:
-        told = self.progress.skip(first, last, count, reason)
+        skipped = self.progress.skip(first, last, count, reason)
         if self.on_skip is not None:
-            self.on_skip(told)
+            self.on_skip(skipped)
 
 
 def _with_newest(retention: Retention) -> Retention:

@@ -12,14 +12,14 @@ inline constexpr std::size_t ticket_bytes = 32;
 /// Values of the wire: never renumber. TCP has no byte.
 inline constexpr std::uint8_t by_libfabric = 1;
 
-struct TicketWish {
-  std::span<const std::uint8_t> ticket;  ///< all of the wish if it is of no form that there is
+struct TicketRequest {
+  std::span<const std::uint8_t> ticket;  ///< all of the request if it is of no form that there is
   bool by_fabric = false;
 };
 
-inline TicketWish split_ticket(std::span<const std::uint8_t> wish) noexcept {
-  if (wish.size() == ticket_bytes + 1 && wish.back() == by_libfabric) return {wish.first(ticket_bytes), true};
-  return {wish, false};
+inline TicketRequest split_ticket(std::span<const std::uint8_t> asked) noexcept {
+  if (asked.size() == ticket_bytes + 1 && asked.back() == by_libfabric) return {asked.first(ticket_bytes), true};
+  return {asked, false};
 }
 
 }  // namespace forebay::fabric

@@ -175,7 +175,7 @@ Result<void> FabricServerPath::take_frame() {
   RETURN_IF_ERROR(frames_.receive(std::as_writable_bytes(std::span(&header, 1))));
   RETURN_IF_ERROR(check_fabric_client_frame(header));
   if (!is_under_way()) moved_ns_ = monotonic_ns();
-  return window_ ? take_wish(header) : take_offer(header);
+  return window_ ? take_request(header) : take_offer(header);
 }
 
 Result<void> FabricServerPath::take_completions() {

@@ -93,7 +93,7 @@ class FabricServerPath final : public RunningPath {
 
   // fabric_server_taking.cpp
   Result<bool> take_some();
-  Result<void> take_wish(const FrameHeader& header);
+  Result<void> take_request(const FrameHeader& header);
   Result<void> write(const Taking& taking);
 
   std::span<std::byte> buffer(std::uint32_t number) const noexcept {

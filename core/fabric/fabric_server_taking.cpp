@@ -8,7 +8,7 @@
 
 namespace forebay::fabric {
 
-Result<void> FabricServerPath::take_wish(const FrameHeader& header) {
+Result<void> FabricServerPath::take_request(const FrameHeader& header) {
   Taking taking;
   taking.header = header;
   if (header.kind == FrameKind::take) {

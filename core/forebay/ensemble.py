@@ -276,7 +276,7 @@ class EnsembleFollower(Closing, Iterator[Step]):
                 with self._changed:
                     if not self._closed:
                         self._failure = failure
-                        self._told()
+                        self._notify()
                 return
 
     def _join_new(self) -> None:
@@ -306,7 +306,7 @@ class EnsembleFollower(Closing, Iterator[Step]):
             threading.Thread(target=self._feed, args=(member,), name=f"forebay-{address}", daemon=True).start()
         with self._changed:
             self._listed_ns = began_ns
-            self._told()
+            self._notify()
 
     def _feed(self, member: _Member) -> None:
         """Waits for one step after another of a stream; its thread."""
@@ -331,15 +331,15 @@ class EnsembleFollower(Closing, Iterator[Step]):
                 self._lost[member.info.uuid] = lost
             self._failure = self._failure or failure
             self._ended_ns = time.monotonic_ns()
-            self._told()
+            self._notify()
 
     def _arrive(self, member: _Member, what: Step | Notice) -> None:
         with self._changed:
             if not self._closed:
                 self._arrived.append((member, what))
-                self._told()
+                self._notify()
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         self._changed.notify_all()
         self._wake()
 

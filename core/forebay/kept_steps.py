@@ -58,8 +58,8 @@ def number_from_newest(kept: Sequence[int], back: int, where: str) -> int:
     """
     if -back > len(kept):
         count = "1 step is" if len(kept) == 1 else f"{len(kept)} steps are"
-        told = f"{count} kept: there is no step {back}" if kept else "the stream has no steps yet"
-        raise StepNotFoundError(f"{told}; follow the stream to wait for one", where)
+        found = f"{count} kept: there is no step {back}" if kept else "the stream has no steps yet"
+        raise StepNotFoundError(f"{found}; follow the stream to wait for one", where)
     return kept[back]
 
 

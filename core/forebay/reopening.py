@@ -52,9 +52,11 @@ def stream_of_pickle(path: str, reader_options: dict[str, Any], instance: str | 
 def step_of_pickle(
     path: str, reader_options: dict[str, Any], instance: str | None, uuid: str, number: int, epoch: int
 ) -> Step:
-    """The step that a pickle names; StepGoneError if the stream has no such step any more."""
+    """The step that a pickle names, also one that was withdrawn and that another process holds still: the one that made
+    the pickle, as a rule. StepGoneError if it is gone.
+    """
     try:
-        step = stream_of_pickle(path, reader_options, instance, uuid)[number]
+        step = stream_of_pickle(path, reader_options, instance, uuid)._step(number, epoch)
     except (StreamNotFoundError, StepNotFoundError) as error:
         raise StepGoneError(error.what, f"{error.where}, step {number}") from None
     if step.epoch != epoch:

@@ -38,7 +38,8 @@ class Step(Mapping[str, Variable], Closing):
     Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that
     bound ``pinned`` is False and reads are copies, checked afterwards. ``with step:`` releases it at the end. Pickles
     by address (``RES/STREAM@NUMBER``, epoch, and the stream's uuid): the other process opens it again, or gets
-    StepGoneError. Two handles of the same step are equal.
+    StepGoneError. While one process holds it, others can open it, also if it was withdrawn meanwhile. Two handles of
+    the same step are equal.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ class Stream(Closing):
         self._reader = native
         self._uuid = "" if native is None else native.stream_uuid  # Of the stream that self._reader reads.
         self._followers: WeakValueDictionary[int, Follower] = WeakValueDictionary()
-        self._looked_at: set[str] = set()  # Variables whose faults were told.
+        self._looked_at: set[str] = set()  # Variables whose faults were shown.
         self._closed = False
 
     @property
@@ -97,6 +97,11 @@ class Stream(Closing):
         Status, watermarks (``committed``, ``durable``, ``staged``), retention, consumers with their lag.
         """
         return StreamInfo.from_native(self._random_access().info())
+
+    @property
+    def first_step(self) -> int:
+        """The first step that this handle takes: where the run or the writer begins for which it was opened, else 0."""
+        return int(self._options.get("first_step", 0))
 
     def steps(self) -> Steps:
         """The kept steps in order: number, epoch, time, size, watermarks. A snapshot: ask again for newer ones."""
@@ -382,8 +387,8 @@ class Stream(Closing):
     def __repr__(self) -> str:
         closed = ", closed" if self._closed else ""
         state = self._state()
-        told = f": {state}" if isinstance(state, ForebayError) else f": {stream_summary(state)}"
-        return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{closed}{told}>"
+        shown = f": {state}" if isinstance(state, ForebayError) else f": {stream_summary(state)}"
+        return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{closed}{shown}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: state, steps, and the newest step's variables."""
@@ -421,9 +426,10 @@ class Stream(Closing):
         options = {name: value for name, value in self._options.items() if name not in _GROUP_OPTIONS}
         return self._address.path, options, self._instance, uuid
 
-    def _step(self, number: int) -> Step:
+    def _step(self, number: int, epoch: int = 0) -> Step:
+        """The kept one; with an epoch also the one of that epoch that was withdrawn, if somebody holds it still."""
         try:
-            return Step(self._random_access().step(number), self, self._uuid)
+            return Step(self._random_access().step(number, epoch), self, self._uuid)
         except NotFoundError as error:
             raise StepNotFoundError(error.what, error.where) from None
 

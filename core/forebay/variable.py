@@ -307,18 +307,18 @@ class Variable(ArrayOperators):
         return array_capsules(self, requested_schema)
 
     def __repr__(self) -> str:
-        told = f"<Variable {self._name!r} of {self._step.address}: "
+        text = f"<Variable {self._name!r} of {self._step.address}: "
         try:
             if self._has_one_value():
-                return f"{told}{self.kind} of {self.dtype}, {value_shown(self[()])}>"
+                return f"{text}{self.kind} of {self.dtype}, {value_shown(self[()])}>"
             blocks, dims = self.blocks, self.dims
         except (ForebayError, ValueError) as error:  # it was not pinned and is gone, or the step was released
-            return f"{told}{error}>"
+            return f"{text}{error}>"
         named = "" if dims is None else f" ({', '.join(dims)})"
         low, high = (extreme_of(blocks, self.dtype, largest=largest) for largest in (False, True))
         extremes = "" if low is None else f", from {value_shown(low)} to {value_shown(high)}"
         counted = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
-        return f"{told}{self.kind} of {self.dtype}, shape {self._shape}{named}, {counted}{extremes}>"
+        return f"{text}{self.kind} of {self.dtype}, shape {self._shape}{named}, {counted}{extremes}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: type, shape, dimensions, extremes, and the blocks."""

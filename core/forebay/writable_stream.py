@@ -47,7 +47,7 @@ class WritableStream(ClosingOnSuccess, Stream):
         self._writer = writer
         self._process = os.getpid()
         self._open_step: int | None = None  # The step that was begun and is not over.
-        self._told = False
+        self._reported = False
         _open_streams.add(self)
         self._attributes = AttributesBeingWritten(writer)
 
@@ -171,9 +171,9 @@ def _tell_at_exit() -> None:
 
 def _tell_not_closed(stream: WritableStream) -> None:
     """Once: the program forgot to close the stream. A forked child's copy is the parent's to close."""
-    if stream._told or stream._process != os.getpid():
+    if stream._reported or stream._process != os.getpid():
         return
-    stream._told = True
+    stream._reported = True
     step = stream._open_step
     lost = "" if step is None else f"; its step {step} was begun, not ended, and is lost"
     what = f"stream {stream.address} was not closed{lost}: use it by `with`, or call close()"

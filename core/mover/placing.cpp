@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* action = "cannot give it its name";
 
-Result<void> told(int number, const std::string& where) {
+Result<void> rename_failure(int number, const std::string& where) {
   if (number == EEXIST || number == ENOTEMPTY || number == ENOTDIR || number == EISDIR)
     return fail(ErrorCode::already_exists,
                 "something came to have this name while the stage ran; run the same command again", where);
@@ -31,26 +31,26 @@ Result<void> place_new(int from_directory, const std::string& from, int to_direc
                        EntryKind kind, const std::string& where) {
   if (::renameat2(from_directory, from.c_str(), to_directory, to.c_str(), RENAME_NOREPLACE) == 0) return {};
   // Old kernels, file systems without the flag, and filters.
-  if (errno != EINVAL && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP) return told(errno, where);
+  if (errno != EINVAL && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP) return rename_failure(errno, where);
   if (kind == EntryKind::directory) {
     // It replaces at most an empty folder.
     if (::renameat(from_directory, from.c_str(), to_directory, to.c_str()) == 0) return {};
-    return told(errno, where);
+    return rename_failure(errno, where);
   }
   if (::linkat(from_directory, from.c_str(), to_directory, to.c_str(), 0) == 0) {
     if (::unlinkat(from_directory, from.c_str(), 0) == 0) return {};
     return system_error(errno, action, where);
   }
-  if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK && errno != ENOSYS) return told(errno, where);
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK && errno != ENOSYS) return rename_failure(errno, where);
   // A file system without hard links and without the flag (VFAT on an old kernel): nothing else is left. What came
   // there this moment would be replaced.
-  if (::faccessat(to_directory, to.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) return told(EEXIST, where);
+  if (::faccessat(to_directory, to.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) return rename_failure(EEXIST, where);
   return place_over(from_directory, from, to_directory, to, where);
 }
 
 Result<void> place_over(int from_directory, const std::string& from, int to_directory, const std::string& to,
                         const std::string& where) {
-  if (::renameat(from_directory, from.c_str(), to_directory, to.c_str()) != 0) return told(errno, where);
+  if (::renameat(from_directory, from.c_str(), to_directory, to.c_str()) != 0) return rename_failure(errno, where);
   return {};
 }
 
@@ -68,11 +68,11 @@ Result<void> place_instead(int from_directory, const std::string& from, int to_d
   if (::renameat2(from_directory, from.c_str(), to_directory, to.c_str(), RENAME_EXCHANGE) == 0) return {};
   // Somebody removed it meanwhile.
   if (errno == ENOENT) return place_new(from_directory, from, to_directory, to, kind, where);
-  if (errno != EINVAL && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP) return told(errno, where);
+  if (errno != EINVAL && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP) return rename_failure(errno, where);
   if (!was_directory && kind != EntryKind::directory) return place_over(from_directory, from, to_directory, to, where);
   const std::string aside = from + ".replaced";
   if (::renameat(to_directory, to.c_str(), from_directory, aside.c_str()) != 0 && errno != ENOENT)
-    return told(errno, where);
+    return rename_failure(errno, where);
   auto placed = place_new(from_directory, from, to_directory, to, kind, where);
   // Rather the older one than none.
   if (!placed) (void)::renameat(from_directory, aside.c_str(), to_directory, to.c_str());

@@ -43,8 +43,8 @@ Result<void> await_closed(Work& work, int descriptor, const std::string& where) 
     if (left.count() <= 0) return written(where, ErrorCode::refused);
     pollfd pending{events.get(), POLLIN, 0};
     (void)::poll(&pending, 1, static_cast<int>(std::min(left, look_again).count()));
-    std::array<std::byte, 4096> told;
-    if (events.valid()) (void)!::read(events.get(), told.data(), told.size());
+    std::array<std::byte, 4096> buffer;
+    if (events.valid()) (void)!::read(events.get(), buffer.data(), buffer.size());
   }
   return {};
 }

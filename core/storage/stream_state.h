@@ -106,6 +106,9 @@ class StreamState {
   std::uint64_t in_this_epoch(std::uint32_t seen, std::uint64_t number) const;
   void retire_done(std::uint32_t step_epoch, std::uint64_t step);
 
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
+
  private:
   /// No step since the oldest kept one is missing, so that numbers count steps.
   bool is_dense() const noexcept;

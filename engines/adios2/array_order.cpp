@@ -63,8 +63,8 @@ std::optional<bool> is_column_major(const adios2::IO& io) {
   return order == column_major;
 }
 
-bool has_column_major_arrays(const adios2::IO& io, std::optional<bool> told) {
-  if (told) return *told;
+bool has_column_major_arrays(const adios2::IO& io, std::optional<bool> declared) {
+  if (declared) return *declared;
   if (const std::optional<bool> seen = is_column_major(io)) return *seen;
   static const bool said = [] {
     std::cerr << "Forebay: the plugin cannot see whether this ADIOS2 has arrays in C's or in Fortran's order. It takes "

@@ -19,7 +19,7 @@ std::optional<bool> is_column_major(const adios2::IO& io);
 
 /// The same; `told` (the parameter ArrayOrder) goes first. Where nothing says it, the order is C's, and one line on
 /// standard error says so.
-bool has_column_major_arrays(const adios2::IO& io, std::optional<bool> told);
+bool has_column_major_arrays(const adios2::IO& io, std::optional<bool> declared);
 
 /// The variable with all its dimensions reversed, those of its blocks included.
 VariableInfo reversed(const VariableInfo& variable);

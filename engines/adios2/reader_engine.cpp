@@ -62,12 +62,12 @@ constexpr std::size_t offered_steps_max = 1'000;
 // Says once in a process what ADIOS2 answers where they cannot.
 bool facts_can_be_shown(adios2::IO io) {
   if (check_facts(io)) return true;
-  static const bool told = [] {
+  static const bool warned = [] {
     std::cerr << "Forebay: Variable::Min, Max and Steps answer 0, because the plugin was not tested with this build of "
                  "ADIOS2. Engine::BlocksInfo is right. VariableFacts=false silences this line.\n";
     return true;
   }();
-  return !told;
+  return !warned;
 }
 
 bool is_finished(StreamStatus status) {

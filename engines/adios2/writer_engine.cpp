@@ -57,8 +57,8 @@ std::unique_ptr<Admin> admin_of(const Address& address, const WriterOptions& opt
   return value_or_throw(Admin::connect_to(std::move(place), options.interrupt), action);
 }
 
-// True if opening makes the stream, or makes it anew. Rank 0's wishes hold for the group, so ranks need not see the
-// same.
+// True if opening makes the stream, or makes it anew. What rank 0 asks for holds for the group, so ranks need not see
+// the same.
 bool begins_anew(const Address& address, const WriterOptions& options) {
   if (options.mode == WriteMode::replace) return true;
   const std::string action = "looking up stream " + address.path();

@@ -51,23 +51,23 @@ Result<void> check_files_fit(storage::ReservationStore& store, const reservation
 
 }  // namespace
 
-Result<void> AdminSession::change_reservation(const protocol::Message& message, const wire::ReservationChangeT& wish) {
+Result<void> AdminSession::change_reservation(const protocol::Message& message, const wire::ReservationChangeT& asked) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
-  const std::string where = "reservation " + wish.name;
+  const std::string where = "reservation " + asked.name;
   if (!connection_.peer().administrator)
     return fail(ErrorCode::permission_denied,
                 "only the server's own user may change reservations; ask the manager (`forebay change`)", where);
-  ASSIGN_OR_RETURN(Reservation* const reservation, reservations.find(wish.name, connection_.peer(), Rights::own));
-  if (wish.lifetime && (*wish.lifetime < 1 || *wish.lifetime > 2))
+  ASSIGN_OR_RETURN(Reservation* const reservation, reservations.find(asked.name, connection_.peer(), Rights::own));
+  if (asked.lifetime && (*asked.lifetime < 1 || *asked.lifetime > 2))
     return fail(ErrorCode::invalid_argument, "the lifetime must be job or persistent", where);
-  if (postpone_if_in_work(wish.name, message, false)) return {};
+  if (postpone_if_in_work(asked.name, message, false)) return {};
 
   const reservation::ReservationT& have = reservation->record();
   auto changed = std::make_shared<reservation::ReservationT>(have);
-  changed->lifetime = wish.lifetime.value_or(have.lifetime);
-  if (wish.files_bytes) {
-    ASSIGN_OR_RETURN(const auto layout, storage::layout_for(have.capacity_bytes, *wish.files_bytes));
+  changed->lifetime = asked.lifetime.value_or(have.lifetime);
+  if (asked.files_bytes) {
+    ASSIGN_OR_RETURN(const auto layout, storage::layout_for(have.capacity_bytes, *asked.files_bytes));
     changed->files_bytes = layout.files_bytes;
   }
   if (changed->lifetime == have.lifetime && changed->files_bytes == have.files_bytes) {
@@ -84,7 +84,7 @@ Result<void> AdminSession::change_reservation(const protocol::Message& message, 
                             size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(more_bytes)),
                 where);
   }
-  reservations.names_in_work.try_emplace(wish.name);
+  reservations.names_in_work.try_emplace(asked.name);
   reservations.bytes_in_work += more_bytes;
   server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), changed, more_bytes,
                               had_bytes = have.files_bytes, request = message.request] {

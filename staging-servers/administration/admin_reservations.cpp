@@ -157,10 +157,10 @@ void AdminSession::answer_done_or_failed(std::uint32_t request, const Result<voi
 }
 
 Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
-                                               const wire::ReservationDestroyT& wish) {
+                                               const wire::ReservationDestroyT& asked) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
-  const std::string name = wish.name;
+  const std::string name = asked.name;
   const Peer& peer = connection_.peer();
   const auto found = reservations.all().find(name);
   // Whoever may not use the reservation is told the same whether there is one, there is none, or it is in work.
@@ -180,7 +180,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
     return {};
   }
   Reservation& reservation = *found->second;
-  if (!wish.force) {
+  if (!asked.force) {
     std::vector<Stream*> streams;
     for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());
     if (const auto error = loss_of(streams)) return fail(*error);
@@ -218,12 +218,12 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
   return {};
 }
 
-Result<void> AdminSession::query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish) {
+Result<void> AdminSession::query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& asked) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
-  if (!wish.name.empty()) {
-    ASSIGN_OR_RETURN(auto reservation, reservations.find(wish.name, connection_.peer(), Rights::read));
+  if (!asked.name.empty()) {
+    ASSIGN_OR_RETURN(auto reservation, reservations.find(asked.name, connection_.peer(), Rights::read));
     // The manager, which asks as an administrator, tells others what it hears.
     const bool owners = connection_.peer().uid == reservation->record().owner_uid;
     infos.push_back(owners ? reservation->owners_info() : reservation->info());

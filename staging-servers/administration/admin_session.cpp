@@ -48,15 +48,15 @@ void AdminSession::handle(protocol::Message message) {
 
 template <class Table>
 Result<void> AdminSession::on(const protocol::Message& message, Handler<Table> handler) {
-  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<Table>(message));
-  return (this->*handler)(message, *wish);
+  ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<Table>(message));
+  return (this->*handler)(message, *asked);
 }
 
 template <class Table>
 Result<void> AdminSession::on_stream(const protocol::Message& message, Rights needed, StreamHandler<Table> handler) {
-  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<Table>(message));
-  ASSIGN_OR_RETURN(auto stream, find_stream(wish->reservation, wish->stream, needed));
-  return (this->*handler)(message, *wish, *stream);
+  ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<Table>(message));
+  ASSIGN_OR_RETURN(auto stream, find_stream(asked->reservation, asked->stream, needed));
+  return (this->*handler)(message, *asked, *stream);
 }
 
 Result<void> AdminSession::answer(const protocol::Message& message) {
@@ -131,51 +131,51 @@ Result<void> AdminSession::server_query(const protocol::Message& message) {
   return {};
 }
 
-Result<void> AdminSession::query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish) {
-  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(wish.reservation, connection_.peer(), Rights::read));
+Result<void> AdminSession::query_streams(const protocol::Message& message, const wire::StreamsQueryT& asked) {
+  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(asked.reservation, connection_.peer(), Rights::read));
   wire::StreamsAnswerT answer;
-  if (wish.stream.empty()) {
+  if (asked.stream.empty()) {
     for (auto& [name, stream] : reservation->streams())
       answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
-    for (const AwaitedStream& awaited : server_.stream_services().readers.awaited_streams(wish.reservation)) {
+    for (const AwaitedStream& awaited : server_.stream_services().readers.awaited_streams(asked.reservation)) {
       answer.awaited.push_back(
           std::make_unique<wire::AwaitedStreamT>(protocol::to_wire<wire::AwaitedStreamT>(awaited)));
     }
   } else {
-    ASSIGN_OR_RETURN(auto stream, find_stream(wish.reservation, wish.stream, Rights::read));
+    ASSIGN_OR_RETURN(auto stream, find_stream(asked.reservation, asked.stream, Rights::read));
     answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
   }
   connection_.answer(protocol::MessageType::streams_answer, message.request, answer);
   return {};
 }
 
-Result<void> AdminSession::query_steps(const protocol::Message& message, const wire::StepsQueryT& wish,
+Result<void> AdminSession::query_steps(const protocol::Message& message, const wire::StepsQueryT& asked,
                                        Stream& stream) {
   connection_.answer(protocol::MessageType::steps_answer, message.request,
-                     stream.followers().list_steps(wish.first, wish.steps_max));
+                     stream.followers().list_steps(asked.first, asked.steps_max));
   return {};
 }
 
-Result<void> AdminSession::remove_stream(const protocol::Message& message, const wire::StreamRemoveT& wish) {
-  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(wish.reservation, connection_.peer(), Rights::write));
-  Stream* stream = reservation->find_stream(wish.stream);
-  if (stream != nullptr && !wish.force) {
+Result<void> AdminSession::remove_stream(const protocol::Message& message, const wire::StreamRemoveT& asked) {
+  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(asked.reservation, connection_.peer(), Rights::write));
+  Stream* stream = reservation->find_stream(asked.stream);
+  if (stream != nullptr && !asked.force) {
     if (const auto error = loss_of({stream})) return fail(*error);
   }
-  if (reservation->unreadable(wish.stream) != nullptr && !wish.force) {
+  if (reservation->unreadable(asked.stream) != nullptr && !asked.force) {
     return fail(ErrorCode::refused,
                 "the stream cannot be opened, but its steps may be whole; repair the disk, or force it (--force)",
-                "stream " + wish.reservation + "/" + wish.stream);
+                "stream " + asked.reservation + "/" + asked.stream);
   }
-  RETURN_IF_ERROR(reservation->remove_stream(wish.stream));
+  RETURN_IF_ERROR(reservation->remove_stream(asked.stream));
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& wish,
+Result<void> AdminSession::remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& asked,
                                            Stream& stream) {
-  const std::string name = consumer_of_reader(server_.rights_of(connection_.peer(), wish.reservation),
-                                              connection_.peer().uid, wish.consumer);
+  const std::string name = consumer_of_reader(server_.rights_of(connection_.peer(), asked.reservation),
+                                              connection_.peer().uid, asked.consumer);
   for (const ConsumerInfo& consumer : stream.followers().cursors().list()) {
     if (consumer.name == name && consumer.connected) {
       return fail(ErrorCode::busy, fmt::format("process {} reads as this consumer; end it first", consumer.holder_pid),
@@ -192,9 +192,9 @@ Result<void> AdminSession::remove_consumer(const protocol::Message& message, con
   return {};
 }
 
-Result<void> AdminSession::set_retention(const protocol::Message& message, const wire::RetentionSetT& wish,
+Result<void> AdminSession::set_retention(const protocol::Message& message, const wire::RetentionSetT& asked,
                                          Stream& stream) {
-  ASSIGN_OR_RETURN(auto retention, parse_retention(wish.retention));
+  ASSIGN_OR_RETURN(auto retention, parse_retention(asked.retention));
   journal::RetentionSetT set;
   set.retention = to_string(retention);
   RETURN_IF_ERROR(stream.record(storage::RecordType::retention_set, std::move(set)));
@@ -203,22 +203,22 @@ Result<void> AdminSession::set_retention(const protocol::Message& message, const
   return {};
 }
 
-Result<void> AdminSession::mark_staged(const protocol::Message& message, const wire::StagedMarkT& wish,
+Result<void> AdminSession::mark_staged(const protocol::Message& message, const wire::StagedMarkT& asked,
                                        Stream& stream) {
-  RETURN_IF_ERROR(stream.mark_staged(wish.epoch, wish.steps, wish.receipt));
+  RETURN_IF_ERROR(stream.mark_staged(asked.epoch, asked.steps, asked.receipt));
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::set_precious(const protocol::Message& message, const wire::PreciousSetT& wish,
+Result<void> AdminSession::set_precious(const protocol::Message& message, const wire::PreciousSetT& asked,
                                         Stream& stream) {
   journal::PreciousSetT set;
-  set.precious = wish.precious;
-  for (std::uint64_t step : wish.steps) {
+  set.precious = asked.precious;
+  for (std::uint64_t step : asked.steps) {
     if (stream.state().steps.contains(step)) {
       set.steps.push_back(step);
     } else if (set.precious || step >= stream.state().next_step) {
-      // One that need not be kept any more may have gone by this very wish, whose answer was lost.
+      // One that need not be kept any more may have gone by this very request, whose answer was lost.
       return fail(ErrorCode::not_found, "no such step is kept", fmt::format("stream {}, step {}", stream.path(), step));
     }
   }
@@ -228,8 +228,8 @@ Result<void> AdminSession::set_precious(const protocol::Message& message, const 
   return {};
 }
 
-Result<void> AdminSession::drop_steps(const protocol::Message& message, const wire::StepsDropT& wish, Stream& stream) {
-  RETURN_IF_ERROR(stream.drop_steps(wish.steps));
+Result<void> AdminSession::drop_steps(const protocol::Message& message, const wire::StepsDropT& asked, Stream& stream) {
+  RETURN_IF_ERROR(stream.drop_steps(asked.steps));
   connection_.answer_done(message.request);
   return {};
 }
@@ -247,16 +247,16 @@ Result<void> AdminSession::report_refused_writer(const protocol::Message& messag
   return {};
 }
 
-Result<void> AdminSession::create_token(const protocol::Message& message, const wire::TokenCreateT& wish) {
-  ASSIGN_OR_RETURN(auto token, server_.create_token(connection_.peer(), wish));
+Result<void> AdminSession::create_token(const protocol::Message& message, const wire::TokenCreateT& asked) {
+  ASSIGN_OR_RETURN(auto token, server_.create_token(connection_.peer(), asked));
   wire::TokenAnswerT answer;
   answer.token = std::move(token);
   connection_.answer(protocol::MessageType::token_answer, message.request, answer);
   return {};
 }
 
-Result<void> AdminSession::revoke_token(const protocol::Message& message, const wire::TokenRevokeT& wish) {
-  RETURN_IF_ERROR(server_.revoke_token(wish.token));
+Result<void> AdminSession::revoke_token(const protocol::Message& message, const wire::TokenRevokeT& asked) {
+  RETURN_IF_ERROR(server_.revoke_token(asked.token));
   connection_.answer_done(message.request);
   return {};
 }
@@ -286,7 +286,7 @@ Result<void> AdminSession::call_manager(const protocol::Message& message, const 
                               });
 }
 
-Result<void> AdminSession::audit(const protocol::Message& message, const wire::AuditQueryT& wish) {
+Result<void> AdminSession::audit(const protocol::Message& message, const wire::AuditQueryT& asked) {
   if (!connection_.peer().administrator)
     return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
   AdministeredServer& server = server_;
@@ -298,7 +298,7 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
   };
   std::vector<Finding> findings = audit_accounting(server);
   auto files = files_to_measure(server);
-  auto steps = wish.read_data ? steps_to_read(server) : std::vector<StepToRead>();
+  auto steps = asked.read_data ? steps_to_read(server) : std::vector<StepToRead>();
   if (files.empty() && steps.empty()) {
     answer(message.request, findings);
     return {};

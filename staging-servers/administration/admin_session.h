@@ -42,28 +42,28 @@ class AdminSession final : public Session {
   /// True if this reservation is being created or destroyed: the message is handled again once that is over.
   bool postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys);
   Result<void> create_reservation(const protocol::Message& message, const wire::ReservationCreateT& wanted);
-  Result<void> destroy_reservation(const protocol::Message& message, const wire::ReservationDestroyT& wish);
-  Result<void> change_reservation(const protocol::Message& message, const wire::ReservationChangeT& wish);
-  Result<void> adopt_files(const protocol::Message& message, const wire::FilesAdoptT& wish);
-  Result<void> share_reservation(const protocol::Message& message, const wire::ReservationShareT& wish);
+  Result<void> destroy_reservation(const protocol::Message& message, const wire::ReservationDestroyT& asked);
+  Result<void> change_reservation(const protocol::Message& message, const wire::ReservationChangeT& asked);
+  Result<void> adopt_files(const protocol::Message& message, const wire::FilesAdoptT& asked);
+  Result<void> share_reservation(const protocol::Message& message, const wire::ReservationShareT& asked);
   /// Answers the request with this reservation, or why not; nothing once the connection is gone.
   std::function<void(const Result<ReservationInfo>&)> answer_with_one(std::uint32_t request);
-  Result<void> query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish);
-  Result<void> query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish);
-  Result<void> query_steps(const protocol::Message& message, const wire::StepsQueryT& wish, Stream& stream);
-  Result<void> remove_stream(const protocol::Message& message, const wire::StreamRemoveT& wish);
-  Result<void> remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& wish, Stream& stream);
-  Result<void> set_retention(const protocol::Message& message, const wire::RetentionSetT& wish, Stream& stream);
-  Result<void> mark_staged(const protocol::Message& message, const wire::StagedMarkT& wish, Stream& stream);
-  Result<void> set_precious(const protocol::Message& message, const wire::PreciousSetT& wish, Stream& stream);
-  Result<void> drop_steps(const protocol::Message& message, const wire::StepsDropT& wish, Stream& stream);
+  Result<void> query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& asked);
+  Result<void> query_streams(const protocol::Message& message, const wire::StreamsQueryT& asked);
+  Result<void> query_steps(const protocol::Message& message, const wire::StepsQueryT& asked, Stream& stream);
+  Result<void> remove_stream(const protocol::Message& message, const wire::StreamRemoveT& asked);
+  Result<void> remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& asked, Stream& stream);
+  Result<void> set_retention(const protocol::Message& message, const wire::RetentionSetT& asked, Stream& stream);
+  Result<void> mark_staged(const protocol::Message& message, const wire::StagedMarkT& asked, Stream& stream);
+  Result<void> set_precious(const protocol::Message& message, const wire::PreciousSetT& asked, Stream& stream);
+  Result<void> drop_steps(const protocol::Message& message, const wire::StepsDropT& asked, Stream& stream);
   Result<void> report_refused_writer(const protocol::Message& message, const wire::WriterRefusedT& report);
-  Result<void> create_token(const protocol::Message& message, const wire::TokenCreateT& wish);
-  Result<void> revoke_token(const protocol::Message& message, const wire::TokenRevokeT& wish);
+  Result<void> create_token(const protocol::Message& message, const wire::TokenCreateT& asked);
+  Result<void> revoke_token(const protocol::Message& message, const wire::TokenRevokeT& asked);
   Result<void> query_home(const protocol::Message& message, const wire::HomeQueryT& query);
   Result<void> learn_pool(const protocol::Message& message, const wire::PoolDirectoryT& directory);
   Result<void> call_manager(const protocol::Message& message, const wire::ManagerCallT& call);
-  Result<void> audit(const protocol::Message& message, const wire::AuditQueryT& wish);
+  Result<void> audit(const protocol::Message& message, const wire::AuditQueryT& asked);
 
   Connection& connection_;
   AdministeredServer& server_;

@@ -49,17 +49,17 @@ void spread_shares(AdministeredServer& server, const reservation::ReservationT& 
 
 }  // namespace
 
-Result<void> AdminSession::share_reservation(const protocol::Message& message, const wire::ReservationShareT& wish) {
+Result<void> AdminSession::share_reservation(const protocol::Message& message, const wire::ReservationShareT& asked) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
-  ASSIGN_OR_RETURN(auto found, reservations.find(wish.name, connection_.peer(), Rights::own));
-  if (!wish.share) return fail(ErrorCode::protocol, "a share without a user or a group");
-  auto share = protocol::from_wire<Share>(*wish.share);
+  ASSIGN_OR_RETURN(auto found, reservations.find(asked.name, connection_.peer(), Rights::own));
+  if (!asked.share) return fail(ErrorCode::protocol, "a share without a user or a group");
+  auto share = protocol::from_wire<Share>(*asked.share);
   if (!share) return fail(std::move(share.error()));
-  if (postpone_if_in_work(wish.name, message, false)) return {};
+  if (postpone_if_in_work(asked.name, message, false)) return {};
   RETURN_IF_ERROR(check_share(found->record(), *share));
   ASSIGN_OR_RETURN(auto changed, with_share(found->record(), *share));
-  reservations.names_in_work.try_emplace(wish.name);
+  reservations.names_in_work.try_emplace(asked.name);
   auto shared = std::make_shared<reservation::ReservationT>(std::move(changed));
   const Answer answer = answer_with_one(message.request);
   server.errand_worker().add([&server, shared, answer] {
@@ -72,17 +72,17 @@ Result<void> AdminSession::share_reservation(const protocol::Message& message, c
   return {};
 }
 
-Result<void> AdminSession::adopt_files(const protocol::Message& message, const wire::FilesAdoptT& wish) {
+Result<void> AdminSession::adopt_files(const protocol::Message& message, const wire::FilesAdoptT& asked) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
-  ASSIGN_OR_RETURN(auto found, reservations.find(wish.name, connection_.peer(), Rights::own));
-  if (wish.path.find('\0') != std::string::npos)
-    return fail(ErrorCode::invalid_argument, "a path has no NUL byte", "reservation " + wish.name);
-  if (postpone_if_in_work(wish.name, message, false)) return {};
-  reservations.names_in_work.try_emplace(wish.name);
+  ASSIGN_OR_RETURN(auto found, reservations.find(asked.name, connection_.peer(), Rights::own));
+  if (asked.path.find('\0') != std::string::npos)
+    return fail(ErrorCode::invalid_argument, "a path has no NUL byte", "reservation " + asked.name);
+  if (postpone_if_in_work(asked.name, message, false)) return {};
+  reservations.names_in_work.try_emplace(asked.name);
   reservations.files_sharing().adopt(
-      found->name(), wish.path,
-      [&server, name = wish.name, answer = answer_with_one(message.request)](const Result<void>& adopted) {
+      found->name(), asked.path,
+      [&server, name = asked.name, answer = answer_with_one(message.request)](const Result<void>& adopted) {
         server.reservations().end_work(name);
         const auto still = server.reservations().all().find(name);
         if (still == server.reservations().all().end()) return;

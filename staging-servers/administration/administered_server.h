@@ -34,7 +34,7 @@ class AdministeredServer {
   /// Loop, disk and store.
   virtual const StreamServices& stream_services() = 0;
   /// A token for this peer, with which it may come from another node.
-  virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) = 0;
+  virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& asked) = 0;
   /// Makes a token void, also for connections that are open; it stays so after a restart. Idempotent.
   virtual Result<void> revoke_token(const std::string& token) = 0;
   /// Which server of the pool has a reservation, and what the peer is to show there.

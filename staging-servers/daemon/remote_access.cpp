@@ -123,13 +123,13 @@ Result<const fabric::TokenKey*> RemoteAccess::key() {
   return &*key_;
 }
 
-Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::TokenCreateT& wish) {
-  const Rights needed = (wish.rights & fabric::right_write) != 0 ? Rights::write : Rights::read;
-  ASSIGN_OR_RETURN(Reservation* const reservation, reservations_.find(wish.reservation, peer, needed));
-  const std::string where = "reservation " + wish.reservation;
-  if (wish.rights == 0 || (wish.rights & ~fabric::rights_all) != 0)
+Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::TokenCreateT& asked) {
+  const Rights needed = (asked.rights & fabric::right_write) != 0 ? Rights::write : Rights::read;
+  ASSIGN_OR_RETURN(Reservation* const reservation, reservations_.find(asked.reservation, peer, needed));
+  const std::string where = "reservation " + asked.reservation;
+  if (asked.rights == 0 || (asked.rights & ~fabric::rights_all) != 0)
     return fail(ErrorCode::invalid_argument, "a token has the right to read, to write, or both", where);
-  if (wish.lifetime_s == 0 || wish.lifetime_s > lifetime_s_max)
+  if (asked.lifetime_s == 0 || asked.lifetime_s > lifetime_s_max)
     return fail(ErrorCode::invalid_argument, "a token lives for a second to 366 days", where);
   ASSIGN_OR_RETURN(const fabric::TokenKey* const made_with, key());
   fabric::TokenClaims claims;
@@ -137,13 +137,13 @@ Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::Tok
   claims.reservation_id = reservation->record().id;
   claims.access_generation = access_generation(reservation->record(), peer.uid);
   claims.uid = peer.uid;
-  claims.rights = wish.rights;
-  claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(wish.lifetime_s) * 1'000'000'000;
+  claims.rights = asked.rights;
+  claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(asked.lifetime_s) * 1'000'000'000;
   claims.serial = random_number();
   fabric::Token token;
   token.claims = fabric::encode(claims);
   token.secret = made_with->secret_of(token.claims);
-  token_lines_.info("token {:016x} made for user {}, reservation {}", claims.serial, peer.uid, wish.reservation);
+  token_lines_.info("token {:016x} made for user {}, reservation {}", claims.serial, peer.uid, asked.reservation);
   return fabric::to_text(token);
 }
 
@@ -287,8 +287,8 @@ std::size_t RemoteAccess::paths_of_others(const Connection& connection) {
   return static_cast<std::size_t>(count);
 }
 
-Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> wish) {
-  const auto [ticket, by_fabric] = fabric::split_ticket(wish);
+Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> asked) {
+  const auto [ticket, by_fabric] = fabric::split_ticket(asked);
   const auto found = offers_.find({ticket.begin(), ticket.end()});
   const bool valid = found != offers_.end() && found->second.until_ns > monotonic_ns() &&
                      !found->second.alive.expired() && !found->second.connection->closing();
@@ -307,8 +307,8 @@ Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> wish) {
   return {};
 }
 
-void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor socket) {
-  const auto [ticket, by_fabric] = fabric::split_ticket(wish);
+void RemoteAccess::begin_data(std::span<const std::uint8_t> asked, Descriptor socket) {
+  const auto [ticket, by_fabric] = fabric::split_ticket(asked);
   auto taken = offers_.extract({ticket.begin(), ticket.end()});
   if (!taken) return;
   Connection& connection = *taken.mapped().connection;

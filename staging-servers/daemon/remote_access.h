@@ -57,7 +57,7 @@ class RemoteAccess final : public RemoteDoor {
   void stop_listening();
 
   /// A token for a peer of this node, in text form. invalid_argument, or why the peer may not use the reservation.
-  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish);
+  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& asked);
 
   /// See AdministeredServer. Its serial number. invalid_argument, permission_denied if it is no token of this server's.
   Result<std::uint64_t> revoke_token(const std::string& text);
@@ -76,8 +76,8 @@ class RemoteAccess final : public RemoteDoor {
   void vouch(std::string credential, std::weak_ptr<const bool> wanted, Vouched told) override;
   Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) override;
   Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) override;
-  Result<void> check_ticket(std::span<const std::uint8_t> wish) override;
-  void begin_data(std::span<const std::uint8_t> wish, Descriptor socket) override;
+  Result<void> check_ticket(std::span<const std::uint8_t> asked) override;
+  void begin_data(std::span<const std::uint8_t> asked, Descriptor socket) override;
 
  private:
   struct Offer {

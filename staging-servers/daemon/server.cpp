@@ -14,6 +14,7 @@
 #include "administration/admin_session.h"
 #include "base/clock.h"
 #include "base/descriptor_reserve.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/name_rule.h"
 #include "base/return_error.h"
@@ -100,6 +101,8 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   if (auto learned = server->learn_capacity(); !learned) return refusal(std::move(learned.error()));
   if (auto recovered = server->recover(); !recovered) return refusal(std::move(recovered.error()));
   if (auto listening = server->listen(); !listening) return refusal(std::move(listening.error()));
+  if constexpr (checks_invariants)
+    server->checks_.emplace(*server->reservations_, *server->readers_, options.checked_per_turn);
   server->purge_quarantine();
   server->reservations().finish_sharing();
   server->guard_segments();
@@ -212,6 +215,10 @@ void Server::remove(Connection& connection) {
 }
 
 void Server::run() {
+  if (checks_) {
+    checks_->turn();  // what recovery has made
+    loop_->after_each_turn([this] { checks_->turn(); });
+  }
   loop_->run();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "administration/administered_server.h"
 #include "base/device.h"
 #include "base/limited_log.h"
+#include "daemon/invariant_checks.h"
 #include "daemon/listening_socket.h"
 #include "daemon/manager_calls.h"
 #include "daemon/remote_access.h"
@@ -57,6 +59,9 @@ struct ServerOptions {
       500;                              ///< how long a committed step may wait to be made durable; < 0: only on request
   std::int64_t segment_look_ms = 1000;  ///< how often to look at segments that writers have open
   std::int64_t restart_grace_ms = 60'000;  ///< how long writer groups have to come back after a restart of the server
+  std::uint64_t checked_per_turn = 32;     ///< of InvariantChecks, in builds that have them; 0: nothing
+  /// Everything, each turn.
+  static constexpr std::uint64_t check_all = std::numeric_limits<std::uint64_t>::max();
 };
 
 class Server final : public ConnectionHost,
@@ -87,13 +92,14 @@ class Server final : public ConnectionHost,
   const std::optional<storage::GroupRange>& files_groups() const override { return files_groups_; }
   Worker& side_worker() override { return *side_worker_; }
   ReservationTable& reservations() override { return reservations_.value(); }
+  ReaderRegistry& readers() noexcept { return *readers_; }
 
   // AdministeredServer
   ServerInfo info() const override;
   const std::vector<std::string>& start_problems() const override { return start_problems_; }
   std::vector<std::string> unprotected() const override;
-  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) override {
-    return remote_->create_token(peer, wish);
+  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& asked) override {
+    return remote_->create_token(peer, asked);
   }
   Result<void> revoke_token(const std::string& token) override;
   Result<wire::HomeAnswerT> home(const Peer& peer, const wire::HomeQueryT& query) override {
@@ -187,6 +193,7 @@ class Server final : public ConnectionHost,
   PlaceShares remote_places_;  ///< of other nodes
   ByteShares unread_bytes_;
   std::optional<UserTurns> turns_;
+  std::optional<InvariantChecks> checks_;
   log::Limited accept_failures_;
   Strangers strangers_;
   Strangers remote_strangers_;

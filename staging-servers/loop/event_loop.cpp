@@ -33,6 +33,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 EventLoop::EventLoop(Descriptor epoll, Descriptor wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
 
 Result<void> EventLoop::watch(int descriptor, std::uint32_t events, Handler handler) {
+  check_thread();
   epoll_event event{};
   event.events = events;
   event.data.fd = descriptor;
@@ -43,6 +44,7 @@ Result<void> EventLoop::watch(int descriptor, std::uint32_t events, Handler hand
 }
 
 void EventLoop::change(int descriptor, std::uint32_t events) {
+  check_thread();
   epoll_event event{};
   event.events = events;
   event.data.fd = descriptor;
@@ -50,17 +52,20 @@ void EventLoop::change(int descriptor, std::uint32_t events) {
 }
 
 void EventLoop::forget(int descriptor) {
+  check_thread();
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   handlers_.erase(descriptor);
 }
 
 EventLoop::TimerId EventLoop::at(std::int64_t monotonic_ns, Task task) {
+  check_thread();
   const TimerId id{monotonic_ns, ++timers_made_};
   timers_.emplace(id, std::move(task));
   return id;
 }
 
 void EventLoop::cancel(TimerId timer) {
+  check_thread();
   timers_.erase(timer);
 }
 
@@ -107,6 +112,7 @@ void EventLoop::run_posted() {
 }
 
 void EventLoop::run() {
+  runner_ = std::this_thread::get_id();
   running_ = true;
   std::array<epoll_event, 64> events{};
   while (running_) {
@@ -120,6 +126,7 @@ void EventLoop::run() {
     }
     run_posted();
     run_due_timers();
+    if (after_turn_) after_turn_();
   }
   run_posted();
 }

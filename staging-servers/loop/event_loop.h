@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include <forebay/result.h>
 
 #include "base/descriptor.h"
+#include "base/invariant.h"
 
 namespace forebay::server {
 
@@ -41,6 +43,9 @@ class EventLoop {
   /// Runs `task` in the loop's thread, after what is being handled. May be called from any thread.
   void post(Task task);
 
+  /// Runs `task` at the end of each turn, in which what had happened was handled.
+  void after_each_turn(Task task) { after_turn_ = std::move(task); }
+
   /// Until stop().
   void run();
   void stop() { running_ = false; }
@@ -52,13 +57,20 @@ class EventLoop {
   /// For events, or until the next timer is due.
   int wait(std::span<epoll_event> events);
   void run_due_timers();
+  /// While it runs, everything but post() is its own thread's.
+  void check_thread() const {
+    if constexpr (checks_invariants)
+      invariant(!running_ || std::this_thread::get_id() == runner_, "the event loop is used by another thread");
+  }
 
   Descriptor epoll_;
   Descriptor wake_;
   bool running_ = false;
+  std::thread::id runner_;
   std::unordered_map<int, std::shared_ptr<Handler>> handlers_;
   std::map<TimerId, Task> timers_;
   std::uint64_t timers_made_ = 0;
+  Task after_turn_;
 
   std::mutex posted_mutex_;
   std::vector<Task> posted_;  // guarded by posted_mutex_

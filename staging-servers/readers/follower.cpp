@@ -14,12 +14,12 @@ Follower::~Follower() {
   if (open_timer_) loop_.cancel(*open_timer_);
 }
 
-void Follower::open(const wire::ReaderOpenT& wish, Followers* found, Deadline deadline) {
-  wish_ = wish;
-  min_watermark = static_cast<Watermark>(wish.min_watermark);
-  latest_only = wish.latest_only;
-  distribution = static_cast<StepDistribution>(wish.distribution);
-  follow = wish.follow;
+void Follower::open(const wire::ReaderOpenT& asked, Followers* found, Deadline deadline) {
+  asked_ = asked;
+  min_watermark = static_cast<Watermark>(asked.min_watermark);
+  latest_only = asked.latest_only;
+  distribution = static_cast<StepDistribution>(asked.distribution);
+  follow = asked.follow;
   wait_since_ns = wall_clock_ns();
   if (!deadline.is_never()) open_timer_ = loop_.at(deadline.at_ns(), [this] { give_up_waiting(); });
   wait_for(found);
@@ -32,7 +32,7 @@ void Follower::wait_for(Followers* found) {
     return;
   }
   waiting_in_ = found;
-  if (found->writer_waits().has_writer_for(wish_)) {
+  if (found->writer_waits().has_writer_for(asked_)) {
     writer_came();
     return;
   }
@@ -51,19 +51,19 @@ void Follower::leave_opening() {
 void Follower::give_up_waiting() {
   open_timer_.reset();
   const bool there = waiting_in_ != nullptr;
-  const std::string of_run = wish_.run.empty() ? "" : " of run " + quoted_run(wish_.run);
-  const std::string what = there ? waiting_in_->writer_waits().describe(wish_)
+  const std::string of_run = asked_.run.empty() ? "" : " of run " + quoted_run(asked_.run);
+  const std::string what = there ? waiting_in_->writer_waits().describe(asked_)
                                  : "no such stream, and no writer" + of_run +
-                                       " made it within the time given; `forebay streams " + wish_.reservation +
+                                       " made it within the time given; `forebay streams " + asked_.reservation +
                                        "` lists what is there";
-  const ErrorCode code = !there && wish_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
+  const ErrorCode code = !there && asked_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
   stop_opening({code, what, "stream " + wanted_path()});
 }
 
 void Follower::stream_made() {
   waiting_for_stream_ = false;
   // Null if it was removed again meanwhile: the next one of this name is waited for.
-  wait_for(streams_.find_to_read(peer(), wish_.reservation, wish_.stream).value_or(nullptr));
+  wait_for(streams_.find_to_read(peer(), asked_.reservation, asked_.stream).value_or(nullptr));
 }
 
 void Follower::writer_came() {
@@ -83,11 +83,11 @@ void Follower::stop_opening(const Error& error) {
 }
 
 void Follower::reservation_destroyed() {
-  stop_opening({ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
+  stop_opening({ErrorCode::not_found, "the reservation was destroyed", "reservation " + asked_.reservation});
 }
 
 void Follower::writer_refused(const std::string& refused_run, const std::string& why) {
-  if (wish_.open_timeout_ms >= 0 && wants_run(refused_run)) stop_opening(refused_writer(wanted_path(), why));
+  if (asked_.open_timeout_ms >= 0 && wants_run(refused_run)) stop_opening(refused_writer(wanted_path(), why));
 }
 
 StreamWait reader_wait(const Follower& reader, StreamWait::Kind kind, std::string wanted) {

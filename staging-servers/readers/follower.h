@@ -60,9 +60,9 @@ class Follower {
   std::string refusal_to_tell;     ///< why a writer that it waits for was refused; empty: nothing to tell
   std::int64_t wait_since_ns = 0;  ///< of what it waits for, or of the Open that waits; wall clock
 
-  const wire::ReaderOpenT& wish() const noexcept { return wish_; }
+  const wire::ReaderOpenT& asked() const noexcept { return asked_; }
   /// May it take steps of a writer of this run?
-  bool wants_run(const std::string& wanted) const { return wish_.run.empty() || wish_.run == wanted; }
+  bool wants_run(const std::string& wanted) const { return asked_.run.empty() || asked_.run == wanted; }
 
   /// An answer is wanted now.
   virtual bool waits() const = 0;
@@ -123,7 +123,7 @@ class Follower {
 
  protected:
   /// Takes the options, and joins the stream now or when it is there. `found`: null if there is none yet.
-  void open(const wire::ReaderOpenT& wish, Followers* found, Deadline deadline);
+  void open(const wire::ReaderOpenT& asked, Followers* found, Deadline deadline);
   void leave_opening();
   /// It is to join its stream.
   virtual void enter(Followers& followers) = 0;
@@ -132,13 +132,13 @@ class Follower {
   EventLoop& loop_;
   StreamsToRead& streams_;
   ReaderRegistry& registry_;
-  wire::ReaderOpenT wish_;
+  wire::ReaderOpenT asked_;
 
  private:
   /// For the stream, or for the writer that is to come to this one.
   void wait_for(Followers* found);
   void give_up_waiting();
-  std::string wanted_path() const { return wish_.reservation + "/" + wish_.stream; }
+  std::string wanted_path() const { return asked_.reservation + "/" + asked_.stream; }
 
   bool waiting_for_stream_ = false;
   Followers* waiting_in_ = nullptr;  ///< of the stream in which it waits for a writer

@@ -50,28 +50,28 @@ Followers::~Followers() {
   if (deferred_) loop_.cancel(*deferred_);
 }
 
-void Followers::set_range(Follower& reader, const wire::ReaderOpenT& wish) const {
-  reader.first_step = state_.in_this_epoch(wish.epoch, wish.first_step);
-  if (wish.wait_for_writer && !wish.resume && state_.group) reader.first_step = state_.group->next_step;
-  reader.run = wish.run;
+void Followers::set_range(Follower& reader, const wire::ReaderOpenT& asked) const {
+  reader.first_step = state_.in_this_epoch(asked.epoch, asked.first_step);
+  if (asked.wait_for_writer && !asked.resume && state_.group) reader.first_step = state_.group->next_step;
+  reader.run = asked.run;
   reader.run_end.reset();
-  if (wish.run.empty()) return;
-  const auto range = state_.steps_of_run(wish.run);
+  if (asked.run.empty()) return;
+  const auto range = state_.steps_of_run(asked.run);
   if (range) reader.first_step = std::max(reader.first_step, range->first);
   if (range && !range->end) return;
   RunEnd end;
   end.step = range ? *range->end : 0;
   end.status = range && range->status == StreamStatus::ended ? StreamStatus::ended : StreamStatus::interrupted;
-  end.text = fmt::format("run {} is over: another run has begun", quoted_run(wish.run));
+  end.text = fmt::format("run {} is over: another run has begun", quoted_run(asked.run));
   reader.run_end = std::move(end);
 }
 
-std::uint64_t Followers::first_position(const Follower& reader, const wire::ReaderOpenT& wish) const {
+std::uint64_t Followers::first_position(const Follower& reader, const wire::ReaderOpenT& asked) const {
   // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
-  if (wish.resume) return state_.in_this_epoch(wish.epoch, wish.position);
+  if (asked.resume) return state_.in_this_epoch(asked.epoch, asked.position);
   const std::uint64_t oldest = state_.steps.empty() ? state_.next_step : state_.steps.begin()->first;
   const auto after_newest = reader.run_end ? state_.steps.lower_bound(reader.run_end->step) : state_.steps.end();
-  switch (static_cast<Start::Kind>(wish.start_kind)) {
+  switch (static_cast<Start::Kind>(asked.start_kind)) {
     case Start::Kind::oldest:
       return oldest;
     case Start::Kind::latest:
@@ -79,7 +79,7 @@ std::uint64_t Followers::first_position(const Follower& reader, const wire::Read
     case Start::Kind::next:
       return state_.next_step;
     case Start::Kind::step:
-      return wish.start_step;
+      return asked.start_step;
     default:
       break;
   }
@@ -88,22 +88,22 @@ std::uint64_t Followers::first_position(const Follower& reader, const wire::Read
 }
 
 Result<void> Followers::join(Follower& reader) {
-  const wire::ReaderOpenT& wish = reader.wish();
-  reader.run = wish.run;
+  const wire::ReaderOpenT& asked = reader.asked();
+  reader.run = asked.run;
   const bool shares = reader.follow && sharing_.shares(reader);
   const bool holds_name = reader.follow && !shares && !reader.consumer.empty();
   if (holds_name) RETURN_IF_ERROR(cursors_.check_free(reader.consumer));
-  set_range(reader, wish);
+  set_range(reader, asked);
   reader.share = reader.consumer;
   if (!reader.run.empty() || reader.first_step > 0)
     reader.share += fmt::format(" from step {} of run {}", reader.first_step, reader.run);
-  reader.position = std::max(first_position(reader, wish), reader.first_step);
-  if (wish.resume) reader.rewound = reader.position < wish.position;
+  reader.position = std::max(first_position(reader, asked), reader.first_step);
+  if (asked.resume) reader.rewound = reader.position < asked.position;
   // A named consumer that retention waits for counts from the moment when it is first seen.
   // Steps that do not exist yet it has not passed, though it may want none of them.
   const std::uint64_t passed = std::min(reader.position, state_.next_step);
   const auto cursor = state_.cursors.find(reader.consumer);
-  const bool moves_cursor = !reader.consumer.empty() && reader.follow && !wish.resume &&
+  const bool moves_cursor = !reader.consumer.empty() && reader.follow && !asked.resume &&
                             (cursor == state_.cursors.end() || cursor->second.position != passed);
   if (moves_cursor) RETURN_IF_ERROR(cursors_.set(reader.consumer, passed));
   if (holds_name) cursors_.hold(reader);
@@ -114,10 +114,10 @@ Result<void> Followers::join(Follower& reader) {
   return {};
 }
 
-void Followers::move_back(Follower& reader, const wire::ReaderOpenT& wish) {
-  set_range(reader, wish);
-  reader.position = std::max(first_position(reader, wish), reader.first_step);
-  reader.rewound = reader.position < wish.position;
+void Followers::move_back(Follower& reader, const wire::ReaderOpenT& asked) {
+  set_range(reader, asked);
+  reader.position = std::max(first_position(reader, asked), reader.first_step);
+  reader.rewound = reader.position < asked.position;
 }
 
 void Followers::stop_following(Follower& reader) {
@@ -314,7 +314,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
 }
 
 Result<void> Followers::get_step(ReaderSession& session, const Follower& reader, std::uint32_t request,
-                                 std::uint64_t number) {
+                                 std::uint64_t number, std::uint32_t epoch) {
   const auto found = state_.steps.find(number);
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
   if (number < reader.first_step || (reader.run_end && number >= reader.run_end->step)) {
@@ -323,6 +323,10 @@ Result<void> Followers::get_step(ReaderSession& session, const Follower& reader,
                     ? "the step is older than the writer group that this reader was opened for"
                     : "the step is not one of run " + quoted_run(reader.run) + ", for which this reader was opened",
                 where);
+  }
+  if (const auto held = state_.retired.find({epoch, number}); held != state_.retired.end()) {
+    deliver(session, request, held->second, {});
+    return {};
   }
   if (found == state_.steps.end()) {
     if (number < state_.next_step) {

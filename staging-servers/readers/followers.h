@@ -63,7 +63,7 @@ class Followers {
   /// What it was given stays; it gets nothing more.
   void stop_following(Follower& reader);
   /// It has come back with another position than the one that it joined with.
-  void move_back(Follower& reader, const wire::ReaderOpenT& wish);
+  void move_back(Follower& reader, const wire::ReaderOpenT& asked);
 
   /// A connection, whose steps can be pinned.
   void attach(ReaderSession& session);
@@ -87,7 +87,9 @@ class Followers {
   /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the reader
   /// takes.
   wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max, const Follower* reader = nullptr) const;
-  Result<void> get_step(ReaderSession& session, const Follower& reader, std::uint32_t request, std::uint64_t step);
+  /// A kept step, or the one of this epoch that was withdrawn and that somebody holds still.
+  Result<void> get_step(ReaderSession& session, const Follower& reader, std::uint32_t request, std::uint64_t step,
+                        std::uint32_t epoch);
   /// Gives a step to a connection, pinned if that can be; `event`: with what else it is to be told.
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, wire::StepEventT event);
   /// Where a reader wants to go on, or what its consumer has done with.
@@ -125,11 +127,14 @@ class Followers {
   /// Appends the readers that wait now.
   void describe_waits(std::vector<StreamWait>& waits) const;
 
+  /// StepPins::check().
+  std::size_t check_pins(bool certain) const { return pins_.check(sessions_, certain); }
+
  private:
   /// By run and writer group, the steps that a reader which has just come takes.
-  void set_range(Follower& reader, const wire::ReaderOpenT& wish) const;
+  void set_range(Follower& reader, const wire::ReaderOpenT& asked) const;
   /// The step that a reader which has just come is to get first.
-  std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& wish) const;
+  std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& asked) const;
   const storage::StepState* next_for(Follower& reader);
   std::uint64_t visible_limit(const Follower& reader) const;
   /// What is visible, and of its run.

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/invariant.h"
+
 namespace forebay::server {
 
 void GroupTurns::begin() {
@@ -152,6 +154,31 @@ std::vector<std::uint32_t> GroupTurns::take_asked() {
   }
   timeouts_.clear();
   return ranks;
+}
+
+std::size_t GroupTurns::check() const {
+  const auto about = [this](std::uint32_t rank, const char* what) {
+    return fmt::format("reader group, turn {}: rank {} of {} {}", turn_, rank, ranks_, what);
+  };
+  invariant(here_.size() + gone_.size() <= ranks_, [&] { return about(ranks_, "is one too many"); });
+  for (const auto& [rank, here] : here_) {
+    invariant(rank < ranks_, [&] { return about(rank, "is there"); });
+    invariant(!gone_.contains(rank), [&] { return about(rank, "is there and gone"); });
+    // Nobody is more than a turn ahead of another: what they read would be different steps.
+    const bool keeps_up = here.answered <= turn_ && turn_ - here.answered <= 1;
+    invariant(ended_ || keeps_up, [&] { return about(rank, "has the answer to another turn"); });
+  }
+  std::size_t bounded = 0;
+  for (const auto& [rank, timeout_ms] : asked_) {
+    const auto here = here_.find(rank);
+    invariant(here != here_.end(), [&] { return about(rank, "asks and is not there"); });
+    invariant(ended_ || here->second.answered == turn_, [&] { return about(rank, "asks without the last answer"); });
+    if (timeout_ms >= 0) ++bounded;
+  }
+  invariant(bounded == timeouts_.size(), "reader group: the timeouts are not those of who asks");
+  for (const auto& [rank, lost] : gone_)
+    invariant(rank < ranks_, [&, which = rank] { return about(which, "is gone"); });
+  return 1 + here_.size() + gone_.size() + asked_.size();
 }
 
 }  // namespace forebay::server

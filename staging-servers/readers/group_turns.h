@@ -90,7 +90,11 @@ class GroupTurns {
   /// The turn is complete: this is its answer. Returns who gets it.
   std::vector<std::uint32_t> decide(TurnAnswer answer);
 
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
+
  private:
+  friend struct InvariantBreaker;  // of a test
   struct Here {
     std::uint64_t answered = 0;  ///< the last turn that it has the answer to
   };

@@ -18,7 +18,7 @@ LoneReader::LoneReader(ReaderSession& session, StreamsToRead& streams, ReaderReg
 }
 
 void LoneReader::come(ReaderSession& session, Followers* found) {
-  open(session.wish(), found, Deadline::after_ms(session.wish().open_timeout_ms));
+  open(session.asked(), found, Deadline::after_ms(session.asked().open_timeout_ms));
 }
 
 void LoneReader::enter(Followers& followers) {
@@ -27,9 +27,9 @@ void LoneReader::enter(Followers& followers) {
     return;
   }
   followers_ = &followers;
-  wire::ReaderOpenedT told;
-  told.rewound = rewound;
-  session_.enter(followers, *this, told);
+  wire::ReaderOpenedT opened;
+  opened.rewound = rewound;
+  session_.enter(followers, *this, opened);
   // A writer may wait for its readers.
   if (follow) followers.stream().readers_changed();
 }

@@ -12,7 +12,10 @@
 #include <optional>
 #include <sstream>
 
+#include <fmt/format.h>
+
 #include "base/descriptor.h"
+#include "base/invariant.h"
 #include "base/system_error.h"
 
 namespace forebay::server {
@@ -158,6 +161,30 @@ void PinTable::remove(std::uint64_t session, std::uint32_t epoch, std::uint64_t 
 
 void PinTable::forget_process(pid_t pid) {
   started_.erase(pid);
+}
+
+bool PinTable::holds(std::uint64_t session, std::uint32_t epoch, std::uint64_t step) const {
+  return used_.contains(std::tuple(session, epoch, step));
+}
+
+std::size_t PinTable::check() const {
+  invariant(used_.size() + free_.size() == slot_count_, [this] {
+    return fmt::format("table of pins: {} slots are used, {} are free, of {}", used_.size(), free_.size(), slot_count_);
+  });
+  std::map<uid_t, std::size_t> slots_of;
+  for (const auto& [key, used] : used_) {
+    const auto& [session, epoch, step] = key;
+    const auto about = [&, at = used.index](const char* what) {
+      return fmt::format("table of pins: slot {} {}", at, what);
+    };
+    invariant(used.index < slot_count_, [&] { return about("does not exist"); });
+    const Slot& slot = slots_[used.index];
+    invariant(slot.session == session && slot.epoch == epoch && slot.step == step,
+              [&] { return about("tells a restarted server of another pin"); });
+    if (used.user) ++slots_of[*used.user];
+  }
+  invariant(slots_of == slots_of_, "table of pins: the users' slots are counted wrong");
+  return 1 + used_.size();
 }
 
 }  // namespace forebay::server

@@ -50,8 +50,14 @@ class PinTable {
   void remove(std::uint64_t session, std::uint32_t epoch, std::uint64_t step);
   /// A connection of this process ended: its pid may come to mean another process.
   void forget_process(pid_t pid);
+  /// A slot says that the session holds the step.
+  bool holds(std::uint64_t session, std::uint32_t epoch, std::uint64_t step) const;
+
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
 
  private:
+  friend struct InvariantBreaker;  // of a test
   struct Slot;
   struct Used {
     std::uint32_t index = 0;

@@ -44,7 +44,7 @@ void ReaderGroup::set(std::optional<EventLoop::TimerId>& timer, std::int64_t at_
 }
 
 ReaderGroup::Members::iterator ReaderGroup::find(const ReaderSession& session) {
-  const auto found = members_.find(session.wish().rank);
+  const auto found = members_.find(session.asked().rank);
   return found != members_.end() && found->second.session == &session ? found : members_.end();
 }
 
@@ -91,12 +91,12 @@ Result<void> ReaderGroup::ask(ReaderSession& session, std::uint32_t request, con
   if (!follow && !turns_.ended())
     return fail(ErrorCode::invalid_argument, "this reader was opened for random access only", where());
   auto& [rank, member] = *found;
-  auto asked = turns_.ask(rank, wait.turn, wait.timeout_ms);
-  if (!asked) {
-    if (asked.error().where.empty()) asked.error().where = where();
-    return fail(std::move(asked.error()));
+  auto decided = turns_.ask(rank, wait.turn, wait.timeout_ms);
+  if (!decided) {
+    if (decided.error().where.empty()) decided.error().where = where();
+    return fail(std::move(decided.error()));
   }
-  if (*asked == GroupTurns::Asked::answered) return repeat_answer(member, request);
+  if (*decided == GroupTurns::Asked::answered) return repeat_answer(member, request);
   member.wait_request = request;
   wait_since_ns = wall_clock_ns();
   if (turns_.is_complete()) {
@@ -217,7 +217,7 @@ void ReaderGroup::let_go_of_held(Member& member) {
 void ReaderGroup::turn_is_late() {
   if (turns_.is_complete() || turns_.ended()) return;
   const std::string why = fmt::format("did not ask for its next step within {} s (TurnTimeoutSecs)",
-                                      static_cast<double>(wish_.turn_timeout_ms) / 1000);
+                                      static_cast<double>(asked_.turn_timeout_ms) / 1000);
   for (const std::uint32_t rank : turns_.late()) lose(rank, why);
   turns_.lose_awaited(why);
   ranks_changed();
@@ -275,8 +275,8 @@ void ReaderGroup::ranks_changed() {
 
 void ReaderGroup::wait_for_ranks() {
   cancel(not_ready_timer_);
-  if (late_timer_ || turns_.is_idle() || wish_.turn_timeout_ms < 0) return;
-  set(late_timer_, Deadline::after_ms(wish_.turn_timeout_ms).at_ns(), &ReaderGroup::turn_is_late);
+  if (late_timer_ || turns_.is_idle() || asked_.turn_timeout_ms < 0) return;
+  set(late_timer_, Deadline::after_ms(asked_.turn_timeout_ms).at_ns(), &ReaderGroup::turn_is_late);
 }
 
 void ReaderGroup::left(ReaderSession& session) {

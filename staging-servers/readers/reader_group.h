@@ -33,12 +33,13 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
  public:
   /// All of these outlive it. `group_number`: no other group's. With `resume`, its ranks are to come back.
   ReaderGroup(EventLoop& loop, StreamsToRead& streams, ReaderRegistry& registry, ReaderGroupName name,
-              const wire::ReaderOpenT& wish, std::uint64_t group_number);
+              const wire::ReaderOpenT& asked, std::uint64_t group_number);
   ~ReaderGroup() override;
 
   const ReaderGroupName& group_name() const noexcept { return name_; }
   std::uint64_t group_number() const noexcept { return group_number_; }
   bool is_forming() const noexcept { return followers_ == nullptr && !over_; }
+  const GroupTurns& turns() const noexcept { return turns_; }
   /// Why this connection's rank cannot take part; nothing if it can. Ranks that contradict each other fail the group's
   /// Open.
   std::optional<Error> refusal(const ReaderSession& session);

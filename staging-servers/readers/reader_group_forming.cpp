@@ -22,7 +22,7 @@ constexpr std::int64_t rank_check_ms = 250;
 constexpr std::int64_t rank_first_check_ms = 2;
 constexpr std::uint32_t list_page_max = 4096;
 constexpr std::uint32_t ranks_named_max = 16;
-constexpr std::size_t told_text_max = 4096;
+constexpr std::size_t turn_text_max = 4096;
 
 /// The first option in which two ranks differ that must not; empty: none.
 std::string_view difference(const wire::ReaderOpenT& left, const wire::ReaderOpenT& right) {
@@ -40,32 +40,32 @@ std::string_view difference(const wire::ReaderOpenT& left, const wire::ReaderOpe
   return {};
 }
 
-TurnAnswer answer_of(const wire::TurnT& told) {
+TurnAnswer answer_of(const wire::TurnT& turn) {
   TurnAnswer answer;
-  if (told.kind != 0) answer.kind = static_cast<NextStep::Kind>(told.kind);
-  if (told.key) answer.step = {told.key->epoch(), told.key->step()};
-  answer.status = static_cast<StreamStatus>(told.status);
-  answer.text = told.text.substr(0, told_text_max);
+  if (turn.kind != 0) answer.kind = static_cast<NextStep::Kind>(turn.kind);
+  if (turn.key) answer.step = {turn.key->epoch(), turn.key->step()};
+  answer.status = static_cast<StreamStatus>(turn.status);
+  answer.text = turn.text.substr(0, turn_text_max);
   return answer;
 }
 
 }  // namespace
 
 ReaderGroup::ReaderGroup(EventLoop& loop, StreamsToRead& streams, ReaderRegistry& registry, ReaderGroupName name,
-                         const wire::ReaderOpenT& wish, std::uint64_t group_number)
+                         const wire::ReaderOpenT& asked, std::uint64_t group_number)
     : Follower(loop, streams, registry),
       name_(std::move(name)),
       group_number_(group_number),
-      returning_(wish.resume),
-      turns_(wish.ranks, static_cast<OnReaderLost>(wish.on_reader_lost)) {
+      returning_(asked.resume),
+      turns_(asked.ranks, static_cast<OnReaderLost>(asked.on_reader_lost)) {
   number = registry.take_number(random_number());
 }
 
 std::optional<Error> ReaderGroup::refusal(const ReaderSession& session) {
   const auto self = shared_from_this();
-  const wire::ReaderOpenT& wish = session.wish();
+  const wire::ReaderOpenT& asked = session.asked();
   // The end of the one before it may not have been handled yet.
-  if (const auto before = members_.find(wish.rank);
+  if (const auto before = members_.find(asked.rank);
       before != members_.end() && before->second.session->connection().peer_gone())
     before->second.session->closed("its connection ended");
   const auto two_processes = [&] {
@@ -73,29 +73,29 @@ std::optional<Error> ReaderGroup::refusal(const ReaderSession& session) {
         ErrorCode::busy,
         fmt::format("two processes are rank {} of {} of one reader group ({} and {}); ranks come from {}; give "
                     "each program another group id",
-                    wish.rank, wish.ranks, members_.at(wish.rank).session->connection().peer().describe(),
-                    session.connection().peer().describe(), wish.ranks_source),
+                    asked.rank, asked.ranks, members_.at(asked.rank).session->connection().peer().describe(),
+                    session.connection().peer().describe(), asked.ranks_source),
         where()};
   };
-  if (wish.ranks != turns_.ranks()) {
+  if (asked.ranks != turns_.ranks()) {
     const Error error{
         ErrorCode::invalid_argument,
         fmt::format("ranks of a reader group do not agree on their number: rank {} says {} (from {}), others say {}",
-                    wish.rank, wish.ranks, wish.ranks_source, turns_.ranks()),
+                    asked.rank, asked.ranks, asked.ranks_source, turns_.ranks()),
         where()};
     if (is_forming()) open_failed(error);
     return error;
   }
   if (is_forming() && !returning_) {
     std::optional<Error> error;
-    if (members_.contains(wish.rank)) {
+    if (members_.contains(asked.rank)) {
       error = two_processes();
-    } else if (const auto what = members_.empty() ? std::string_view() : difference(wish_, wish); !what.empty()) {
+    } else if (const auto what = members_.empty() ? std::string_view() : difference(asked_, asked); !what.empty()) {
       error =
           Error{ErrorCode::invalid_argument,
                 fmt::format("ranks of a reader group do not agree on {} (rank {} and rank {}); give all of them the "
                             "same options",
-                            what, members_.begin()->first, wish.rank),
+                            what, members_.begin()->first, asked.rank),
                 where()};
     }
     if (error) open_failed(*error);
@@ -106,27 +106,27 @@ std::optional<Error> ReaderGroup::refusal(const ReaderSession& session) {
     return Error{ErrorCode::group_broken,
                  "this rank was started alone, but its reader group has ended: " + turns_.ended()->what, where()};
   }
-  if (members_.contains(wish.rank) && turns_.is_here(wish.rank)) return two_processes();
-  if (wish.resume && turns_.is_awaited(wish.rank)) return std::nullopt;
-  if (turns_.was_lost(wish.rank)) {
+  if (members_.contains(asked.rank) && turns_.is_here(asked.rank)) return two_processes();
+  if (asked.resume && turns_.is_awaited(asked.rank)) return std::nullopt;
+  if (turns_.was_lost(asked.rank)) {
     if (turns_.awaited() == 0) return std::nullopt;
     // Until then nobody knows which turn comes next.
     return Error{ErrorCode::busy,
                  fmt::format("rank {} can join its reader group again when all others are back after a restart of the "
                              "server; it waits for {}",
-                             wish.rank, describe_wait({})),
+                             asked.rank, describe_wait({})),
                  where()};
   }
   return Error{
       ErrorCode::group_broken,
-      fmt::format("rank {} of this reader group {}; end all ranks and start them together", wish.rank,
-                  turns_.is_awaited(wish.rank) ? "is expected back after a restart of the server" : "has closed it"),
+      fmt::format("rank {} of this reader group {}; end all ranks and start them together", asked.rank,
+                  turns_.is_awaited(asked.rank) ? "is expected back after a restart of the server" : "has closed it"),
       where()};
 }
 
 void ReaderGroup::come(ReaderSession& session, Followers* found) {
   const auto self = shared_from_this();
-  const std::uint32_t rank = session.wish().rank;
+  const std::uint32_t rank = session.asked().rank;
   if (returning_ && turns_.is_awaited(rank)) {
     come_back(session, found);
     return;
@@ -138,11 +138,11 @@ void ReaderGroup::come(ReaderSession& session, Followers* found) {
     return;
   }
   if (members_.empty()) {
-    wish_ = session.wish();
+    asked_ = session.asked();
     since_ns_ = monotonic_ns();
   }
   members_[rank].session = &session;
-  const Deadline deadline = Deadline::after_ms(session.wish().open_timeout_ms);
+  const Deadline deadline = Deadline::after_ms(session.asked().open_timeout_ms);
   const bool earlier = !deadline.is_never() && deadline.at_ns() < open_deadline_.at_ns();
   if (earlier) open_deadline_ = deadline;
   if (members_.size() == turns_.ranks()) {
@@ -167,7 +167,7 @@ void ReaderGroup::form(Followers* found) {
   }
   access = first.access;
   consumer = first.consumer;
-  open(wish_, found, open_deadline_);
+  open(asked_, found, open_deadline_);
 }
 
 void ReaderGroup::give_up_forming() {
@@ -184,7 +184,7 @@ void ReaderGroup::give_up_forming() {
                fmt::format("rank{} {} of {} of this reader group did not open within {} s (number of ranks from {}); "
                            "where only some ranks read, set Ranks=1",
                            count == 1 ? "" : "s", missing, turns_.ranks(),
-                           static_cast<double>(wish_.open_timeout_ms) / 1000, wish_.ranks_source),
+                           static_cast<double>(asked_.open_timeout_ms) / 1000, asked_.ranks_source),
                where()});
 }
 
@@ -205,7 +205,7 @@ void ReaderGroup::enter(Followers& followers) {
   followers_ = &followers;
   if (returning_) return;
   turns_.begin();
-  if (!follow || (wish_.lists && followers.state().status == StreamStatus::ended)) take_list();
+  if (!follow || (asked_.lists && followers.state().status == StreamStatus::ended)) take_list();
   // A reader that does not follow was in the group for its Open; the next one of this name is another.
   if (!follow) registry_.groups().forget(*this);
   const Members members = members_;
@@ -226,11 +226,11 @@ void ReaderGroup::take_list() {
 
 void ReaderGroup::let_in(std::uint32_t rank, ReaderSession& session, std::uint64_t turn) {
   members_[rank].session = &session;
-  wire::ReaderOpenedT told;
-  told.group_number = group_number_;
-  told.turn = turn;
+  wire::ReaderOpenedT opened;
+  opened.group_number = group_number_;
+  opened.turn = turn;
   session.connection().end_with_process();
-  session.enter(*followers_, *this, told);
+  session.enter(*followers_, *this, opened);
 }
 
 Result<wire::StepsAnswerT> ReaderGroup::list(ReaderSession& session, std::uint64_t first, std::uint32_t steps_max) {
@@ -253,8 +253,8 @@ Result<wire::StepsAnswerT> ReaderGroup::list(ReaderSession& session, std::uint64
 }
 
 void ReaderGroup::come_back(ReaderSession& session, Followers* found) {
-  const wire::ReaderOpenT& wish = session.wish();
-  const std::uint32_t rank = wish.rank;
+  const wire::ReaderOpenT& asked = session.asked();
+  const std::uint32_t rank = asked.rank;
   if (followers_ == nullptr) {
     access = session.access;
     consumer = session.consumer;
@@ -264,13 +264,13 @@ void ReaderGroup::come_back(ReaderSession& session, Followers* found) {
       open_failed({ErrorCode::not_found, "the stream was removed while its server was down", where()});
       return;
     }
-    open(wish, found, Deadline::never());
+    open(asked, found, Deadline::never());
     if (followers_ == nullptr) return;
   }
-  const wire::TurnT told = wish.told ? *wish.told : wire::TurnT();
-  const bool later = told.number > turns_.turn();
+  const wire::TurnT last = asked.told ? *asked.told : wire::TurnT();
+  const bool later = last.number > turns_.turn();
   // Who lives, although it was gone when this rank last heard of it, has been started again since.
-  std::vector<std::uint32_t> gone = wish.gone;
+  std::vector<std::uint32_t> gone = asked.gone;
   if (!gone.empty()) {
     std::set<std::uint32_t> living;
     for (const auto& [other, lives] : registry_.ranks_of_before(group_number_)) {
@@ -278,17 +278,17 @@ void ReaderGroup::come_back(ReaderSession& session, Followers* found) {
     }
     std::erase_if(gone, [&](std::uint32_t other) { return living.contains(other); });
   }
-  const auto known = turns_.come_back(rank, told.number, answer_of(told), gone);
+  const auto known = turns_.come_back(rank, last.number, answer_of(last), gone);
   if (later) {
-    followers_->move_back(*this, wish);
+    followers_->move_back(*this, asked);
     // They hold the step of the turn before.
     let_go_of_held();
   }
-  let_in(rank, session, told.number);
-  if (told.key) {
-    const StepKey key{told.key->epoch(), told.key->step()};
+  let_in(rank, session, last.number);
+  if (last.key) {
+    const StepKey key{last.key->epoch(), last.key->step()};
     if (session.pins.contains(key)) members_[rank].held = key;
-    if (told.number < turns_.turn()) let_go_of_held(members_[rank]);
+    if (last.number < turns_.turn()) let_go_of_held(members_[rank]);
   }
   for (const std::uint32_t other : known.value_or(std::vector<std::uint32_t>())) {
     Member& member = members_.at(other);

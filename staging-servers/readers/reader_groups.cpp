@@ -18,35 +18,35 @@ constexpr std::size_t group_bytes_max = 4096;
 constexpr std::size_t gone_max = 65536;
 
 ReaderGroupName name_of(const ReaderSession& session) {
-  const wire::ReaderOpenT& wish = session.wish();
+  const wire::ReaderOpenT& asked = session.asked();
   const Peer& peer = session.connection().peer();
-  return {peer.remote ? peer.remote->uid : peer.uid, wish.reservation + "/" + wish.stream, wish.group, wish.consumer,
-          wish.ordinal};
+  return {peer.remote ? peer.remote->uid : peer.uid, asked.reservation + "/" + asked.stream, asked.group,
+          asked.consumer, asked.ordinal};
 }
 
 }  // namespace
 
 Result<std::shared_ptr<ReaderGroup>> ReaderGroups::admit(ReaderSession& session, StreamsToRead& streams) {
-  const wire::ReaderOpenT& wish = session.wish();
+  const wire::ReaderOpenT& asked = session.asked();
   ReaderGroupName name = name_of(session);
   const std::string where = "stream " + name.path;
-  if (wish.ranks > storage::ranks_max || wish.rank >= wish.ranks) {
+  if (asked.ranks > storage::ranks_max || asked.rank >= asked.ranks) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks,
+                            asked.ranks_source),
+                where);
+  }
+  if (asked.group.size() > group_bytes_max) {
     return fail(
         ErrorCode::invalid_argument,
-        fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source),
+        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, asked.group.size()),
         where);
   }
-  if (wish.group.size() > group_bytes_max) {
-    return fail(
-        ErrorCode::invalid_argument,
-        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, wish.group.size()),
-        where);
-  }
-  if (wish.gone.size() > gone_max)
+  if (asked.gone.size() > gone_max)
     return fail(ErrorCode::invalid_argument, "too many ranks are said to be gone", where);
   std::shared_ptr<ReaderGroup> known;
-  if (wish.resume) {
-    if (const auto found = by_number_.find(wish.group_number); found != by_number_.end()) known = found->second;
+  if (asked.resume) {
+    if (const auto found = by_number_.find(asked.group_number); found != by_number_.end()) known = found->second;
     // Somebody else's number: as if there were no such group.
     if (known && known->group_name() != name) return fail(ErrorCode::group_broken, "there is no such group", where);
   } else if (const auto found = by_name_.find(name); found != by_name_.end()) {
@@ -59,9 +59,9 @@ Result<std::shared_ptr<ReaderGroup>> ReaderGroups::admit(ReaderSession& session,
 
 Result<std::shared_ptr<ReaderGroup>> ReaderGroups::make(ReaderSession& session, StreamsToRead& streams,
                                                         ReaderGroupName name) {
-  const wire::ReaderOpenT& wish = session.wish();
-  const std::uint64_t number = wish.resume ? wish.group_number : random_number();
-  auto group = std::make_shared<ReaderGroup>(loop_, streams, registry_, name, wish, number);
+  const wire::ReaderOpenT& asked = session.asked();
+  const std::uint64_t number = asked.resume ? asked.group_number : random_number();
+  auto group = std::make_shared<ReaderGroup>(loop_, streams, registry_, name, asked, number);
   by_number_.insert_or_assign(number, group);
   by_name_.insert_or_assign(std::move(name), group);
   return group;
@@ -75,6 +75,12 @@ void ReaderGroups::forget(const ReaderGroup& group) {
   if (const auto found = by_number_.find(group.group_number());
       found != by_number_.end() && found->second.get() == &group)
     by_number_.erase(found);
+}
+
+std::size_t ReaderGroups::check() const {
+  std::size_t items = 1;
+  for (const auto& [number, group] : by_number_) items += group->turns().check();
+  return items;
 }
 
 }  // namespace forebay::server

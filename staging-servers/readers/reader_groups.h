@@ -21,6 +21,9 @@ class ReaderGroups {
   /// Nobody belongs to it any more. Ranks of its name form another one.
   void forget(const ReaderGroup& group);
 
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
+
  private:
   Result<std::shared_ptr<ReaderGroup>> make(ReaderSession& session, StreamsToRead& streams, ReaderGroupName name);
 

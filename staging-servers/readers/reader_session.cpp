@@ -56,22 +56,22 @@ void ReaderSession::take_number() {
   if (std::exchange(admitted_, false)) registry_.presence().forget(number);
   registry_.give_back_number(number);
   // A living reader's number would give this one a say over the other's pins.
-  const bool keeps = wish_.resume && wish_.session != 0;
-  number = registry_.take_number(keeps ? wish_.session : random_number());
+  const bool keeps = asked_.resume && asked_.session != 0;
+  number = registry_.take_number(keeps ? asked_.session : random_number());
 }
 
-std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& wish) const {
-  const std::string where = "stream " + wish.reservation + "/" + wish.stream;
-  const bool sane = is_valid_name(wish.stream) && wish.stream != "files" &&
-                    (wish.consumer.empty() || is_valid_name(wish.consumer)) && wish.min_watermark >= 1 &&
-                    wish.min_watermark <= 2 && wish.start_kind >= 1 && wish.start_kind <= 5 && wish.distribution <= 3 &&
-                    wish.pins.size() <= pins_max && wish.run.size() <= storage::run_bytes_max &&
-                    wish.on_reader_lost <= 1;
+std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& asked) const {
+  const std::string where = "stream " + asked.reservation + "/" + asked.stream;
+  const bool sane = is_valid_name(asked.stream) && asked.stream != "files" &&
+                    (asked.consumer.empty() || is_valid_name(asked.consumer)) && asked.min_watermark >= 1 &&
+                    asked.min_watermark <= 2 && asked.start_kind >= 1 && asked.start_kind <= 5 &&
+                    asked.distribution <= 3 && asked.pins.size() <= pins_max &&
+                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1;
   if (!sane) {
     return Error{ErrorCode::invalid_argument,
                  "not a valid name of a stream, consumer or run, or an option with an unknown value", where};
   }
-  const bool shares_unnamed = consumer.empty() && wish.distribution > 1 && access.guest;
+  const bool shares_unnamed = consumer.empty() && asked.distribution > 1 && access.guest;
   if (!is_valid_name(consumer.empty() ? "x" : consumer) || shares_unnamed) {
     return Error{ErrorCode::invalid_argument,
                  shares_unnamed ? "who may only read shares steps out under a consumer's name: give one"
@@ -89,24 +89,24 @@ void ReaderSession::open(const protocol::Message& message) {
     connection_.close("protocol error");
     return;
   }
-  const std::unique_ptr<wire::ReaderOpenT> wish((*body)->UnPack());
+  const std::unique_ptr<wire::ReaderOpenT> asked((*body)->UnPack());
   if (reader_) std::exchange(reader_, nullptr)->closed(*this);
-  wish_ = std::move(*wish);
+  asked_ = std::move(*asked);
   open_request_ = message.request;
-  const auto found = streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream);
+  const auto found = streams_.find_to_read(connection_.peer(), asked_.reservation, asked_.stream);
   if (!found) {
     connection_.answer_failure(open_request_, found.error());
     return;
   }
-  access = streams_.rights_of(connection_.peer(), wish_.reservation);
-  consumer = consumer_of_reader(access, connection_.peer().uid, wish_.consumer);
-  if (const auto refused = refusal(wish_)) {
+  access = streams_.rights_of(connection_.peer(), asked_.reservation);
+  consumer = consumer_of_reader(access, connection_.peer().uid, asked_.consumer);
+  if (const auto refused = refusal(asked_)) {
     connection_.answer_failure(open_request_, *refused);
     return;
   }
   take_number();
   // A group is there for the Open and for turns: who comes back without following has neither.
-  if (wish_.ranks > 1 && (wish_.follow || !wish_.resume)) {
+  if (asked_.ranks > 1 && (asked_.follow || !asked_.resume)) {
     const auto admitted = registry_.groups().admit(*this, streams_);
     if (!admitted) {
       connection_.answer_failure(open_request_, admitted.error());
@@ -127,12 +127,12 @@ void ReaderSession::refuse_open(const Error& error) {
 
 void ReaderSession::rights_changed(const std::string& reservation) {
   const bool opening = reader_ && reader_->is_opening();
-  if (reservation != wish_.reservation || (followers_ == nullptr && !opening)) return;
+  if (reservation != asked_.reservation || (followers_ == nullptr && !opening)) return;
   const AccessRights now = streams_.rights_of(connection_.peer(), reservation);
   if (now.allow(access.rights)) return;
   const Error taken{ErrorCode::permission_denied,
                     "the right to read was taken away; ask the reservation's owner (`forebay share`)",
-                    "stream " + wish_.reservation + "/" + wish_.stream};
+                    "stream " + asked_.reservation + "/" + asked_.stream};
   if (now.allow(Rights::read)) {
     // It comes back with what it still may, and with its pins.
     connection_.close("it may only read now");
@@ -143,10 +143,10 @@ void ReaderSession::rights_changed(const std::string& reservation) {
   connection_.close(taken.what);
 }
 
-void ReaderSession::enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& told) {
+void ReaderSession::enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& place) {
   followers_ = &followers;
   followers.attach(*this);
-  wire::ReaderOpenedT opened = told;
+  wire::ReaderOpenedT opened = place;
   opened.uuid = followers.state().uuid;
   opened.epoch = followers.state().epoch;
   opened.position = reader.position;
@@ -155,12 +155,12 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
   opened.session = number;
   opened.status = static_cast<std::uint8_t>(followers.state().status);
   opened.first_step = reader.first_step;
-  if (wish_.resume) {
+  if (asked_.resume) {
     std::vector<StepKey> wanted;
-    for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
+    for (const wire::StepKey& key : asked_.pins) wanted.emplace_back(key.epoch(), key.step());
     // The last step of its group may be wanted by other ranks, whether or not this one still has it.
-    if (told.group_number != 0 && wish_.told && wish_.told->key)
-      wanted.emplace_back(wish_.told->key->epoch(), wish_.told->key->step());
+    if (place.group_number != 0 && asked_.told && asked_.told->key)
+      wanted.emplace_back(asked_.told->key->epoch(), asked_.told->key->step());
     for (const StepKey& key : followers.pins().resume(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
     registry_.absent_returned(number);
@@ -169,8 +169,8 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
   std::vector<Descriptor> descriptors;
   if (!connection_.is_remote()) {
     const std::optional<ReaderPresence::GroupRank> rank =
-        told.group_number == 0 ? std::nullopt
-                               : std::optional<ReaderPresence::GroupRank>({told.group_number, wish_.rank});
+        place.group_number == 0 ? std::nullopt
+                                : std::optional<ReaderPresence::GroupRank>({place.group_number, asked_.rank});
     if (Descriptor presence = registry_.presence().admit(number, rank); presence.valid())
       descriptors.push_back(std::move(presence));
   }
@@ -224,7 +224,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
     }
     case MessageType::step_get: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepGet>(message));
-      return followers_->get_step(*this, *reader_, message.request, body->step());
+      return followers_->get_step(*this, *reader_, message.request, body->step(), body->epoch());
     }
     case MessageType::cursor_move: {
       ASSIGN_OR_RETURN(const auto move, protocol::unpacked<wire::CursorMove>(message));
@@ -260,8 +260,8 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return {};
     }
     case MessageType::bytes_get: {
-      ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::BytesGet>(message));
-      return send_bytes(*wish);
+      ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::BytesGet>(message));
+      return send_bytes(*asked);
     }
     default:
       return fail(ErrorCode::protocol,
@@ -269,30 +269,30 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
   }
 }
 
-Result<void> ReaderSession::send_bytes(const wire::BytesGetT& wish) {
+Result<void> ReaderSession::send_bytes(const wire::BytesGetT& asked) {
   fabric::ServerPath* const path = connection_.data_path();
-  if (path == nullptr || !wish.key)
+  if (path == nullptr || !asked.key)
     return fail(ErrorCode::protocol, "bytes are asked for without a data path or a step");
-  auto transfer = transfer_of(wish);
-  const bool taken = transfer ? path->send(std::move(*transfer)) : path->refuse(wish.ticket, transfer.error());
+  auto transfer = transfer_of(asked);
+  const bool taken = transfer ? path->send(std::move(*transfer)) : path->refuse(asked.ticket, transfer.error());
   if (!taken) return fail(ErrorCode::protocol, "too many requests for bytes wait for the data path");
   return {};
 }
 
-Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& wish) {
+Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& asked) {
   RETURN_IF_ERROR(followers_->space().segments().check_stays());
-  const StepKey key{wish.key->epoch(), wish.key->step()};
+  const StepKey key{asked.key->epoch(), asked.key->step()};
   const storage::StepState* step = followers_->find_step(key);
   if (step == nullptr) {
     return fail(ErrorCode::step_gone, "the step was dropped or withdrawn",
-                "stream " + wish_.reservation + "/" + wish_.stream + ", step " + std::to_string(key.second));
+                "stream " + asked_.reservation + "/" + asked_.stream + ", step " + std::to_string(key.second));
   }
-  if (wish.extents.empty() || wish.extents.size() > extents_max)
+  if (asked.extents.empty() || asked.extents.size() > extents_max)
     return fail(ErrorCode::protocol, "a request for bytes names no extents, or too many");
   fabric::Transfer transfer;
-  transfer.ticket = wish.ticket;
+  transfer.ticket = asked.ticket;
   std::map<std::uint32_t, std::shared_ptr<const File>> files;
-  for (const wire::Extent& extent : wish.extents) {
+  for (const wire::Extent& extent : asked.extents) {
     if (!lies_in(step->committed, extent))
       return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
     auto& file = files[extent.segment()];

@@ -43,12 +43,12 @@ class ReaderSession final : public Session {
   std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
                                           std::vector<std::uint32_t>& segments);
 
-  const wire::ReaderOpenT& wish() const noexcept { return wish_; }
+  const wire::ReaderOpenT& asked() const noexcept { return asked_; }
   /// Of its stream; null: it has not joined one, or that was removed.
   Followers* followers() noexcept { return followers_; }
 
-  /// Its reader has joined the stream: answers the Open. `told`: group's number and turn, if it is a rank.
-  void enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& told = {});
+  /// Its reader has joined the stream: answers the Open. `place`: group's number and turn, if it is a rank.
+  void enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& place = {});
   /// The Open has failed.
   void refuse_open(const Error& error);
   /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
@@ -59,17 +59,17 @@ class ReaderSession final : public Session {
  private:
   void open(const protocol::Message& message);
   /// What is wrong with these options; nothing if they are sane.
-  std::optional<Error> refusal(const wire::ReaderOpenT& wish) const;
+  std::optional<Error> refusal(const wire::ReaderOpenT& asked) const;
   Result<void> answer(const protocol::Message& message);
   void take_number();
   /// To a client on another node, by its data path, which also brings what fails.
-  Result<void> send_bytes(const wire::BytesGetT& wish);
-  Result<fabric::Transfer> transfer_of(const wire::BytesGetT& wish);
+  Result<void> send_bytes(const wire::BytesGetT& asked);
+  Result<fabric::Transfer> transfer_of(const wire::BytesGetT& asked);
 
   Connection& connection_;
   StreamsToRead& streams_;
   ReaderRegistry& registry_;
-  wire::ReaderOpenT wish_;
+  wire::ReaderOpenT asked_;
   std::uint32_t open_request_ = 0;
   std::shared_ptr<Follower> reader_;  ///< itself, or its group
   bool shut_out_ = false;             ///< may not read any more: its pins end with the connection

@@ -5,6 +5,9 @@
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/invariant.h"
 #include "readers/reader_registry.h"
 #include "readers/reader_session.h"
 #include "space/reservation_space.h"
@@ -178,6 +181,52 @@ void StepPins::forget_absent() {
 std::uint32_t StepPins::count(const StepKey& key) const {
   const auto found = pins_.find(key);
   return found == pins_.end() ? 0 : found->second.count;
+}
+
+std::uint64_t StepPins::unnamed_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, pin] : pins_) {
+    if (pin.unnamed > 0) bytes += pin.size_bytes;
+  }
+  return bytes;
+}
+
+std::size_t StepPins::check(const std::map<std::uint64_t, ReaderSession*>& sessions, bool certain) const {
+  const auto about = [this](const StepKey& key, const char* what) {
+    return fmt::format("stream {}, step {} of epoch {}: {}", state_.name, key.second, key.first, what);
+  };
+  std::map<StepKey, std::uint32_t> holders;
+  std::size_t items = 1 + pins_.size();
+  for (const auto& [number, session] : sessions) {
+    const bool has_process = session->connection().peer().pid != 0;
+    for (const auto& [key, count] : session->pins) {
+      ++holders[key];
+      invariant(count > 0, [&, &held = key] { return about(held, "is held by nobody of a reader"); });
+      invariant(!has_process || registry_.pins().holds(number, key.first, key.second),
+                [&, &held = key] { return about(held, "is held, and a restarted server would not know"); });
+    }
+    items += 1 + session->pins.size();
+  }
+  for (const auto& [session, held] : absent_) {
+    for (const AbsentPin& pin : held) ++holders[pin.key];
+    items += held.size();
+  }
+  for (const auto& [key, pin] : pins_) {
+    const auto found = holders.find(key);
+    invariant(found != holders.end() && found->second == pin.count,
+              [&, &held = key] { return about(held, "has another number of holders than counted"); });
+    invariant(pin.unnamed <= pin.count,
+              [&, &held = key] { return about(held, "has more holders without a name than holders"); });
+    const auto kept = state_.steps.find(key.second);
+    const bool exists =
+        (kept != state_.steps.end() && kept->second.committed.epoch == key.first) || state_.retired.contains(key);
+    // A writer's array in the step at hand.
+    const bool is_to_come = key.first == state_.epoch && key.second >= state_.next_step;
+    invariant(exists || is_to_come || !certain, [&, &held = key] { return about(held, "is held and does not exist"); });
+  }
+  invariant(holders.size() == pins_.size(),
+            [this] { return fmt::format("stream {}: a held step has no pin", state_.name); });
+  return items;
 }
 
 }  // namespace forebay::server

@@ -61,8 +61,15 @@ class StepPins {
   std::uint32_t count(const StepKey& key) const;
   /// All steps that somebody holds.
   std::vector<StepKey> pinned() const;
+  /// Bytes of steps that readers without a name hold.
+  std::uint64_t unnamed_bytes() const;
+
+  /// Ends the process if an invariant is broken; how many things were looked at. `sessions`: all connections, by their
+  /// numbers. `certain`: no step of the stream went to another stream under its readers.
+  std::size_t check(const std::map<std::uint64_t, ReaderSession*>& sessions, bool certain) const;
 
  private:
+  friend struct InvariantBreaker;  // of a test
   struct Pin {
     std::uint32_t count = 0;
     std::uint32_t unnamed = 0;

@@ -15,13 +15,13 @@ std::string quoted_run(std::string_view run) {
   return fmt::format("\"{}{}\"", run.substr(0, shown_max), run.size() > shown_max ? "..." : "");
 }
 
-bool WriterWaits::has_writer_for(const wire::ReaderOpenT& wish) const {
-  if (wish.resume) return true;
-  if (wish.wait_for_writer) {
+bool WriterWaits::has_writer_for(const wire::ReaderOpenT& asked) const {
+  if (asked.resume) return true;
+  if (asked.wait_for_writer) {
     const bool lives = stream_.has_living_writer() && state_.group;
-    return lives && (wish.run.empty() || state_.group->run == wish.run);
+    return lives && (asked.run.empty() || state_.group->run == asked.run);
   }
-  return wish.run.empty() || state_.steps_of_run(wish.run);
+  return asked.run.empty() || state_.steps_of_run(asked.run);
 }
 
 void WriterWaits::add(Follower& reader) {
@@ -36,7 +36,7 @@ void WriterWaits::writer_came() {
   // Going on changes the set.
   const FollowersByNumber waiting = waiting_;
   for (const auto& [number, reader] : waiting) {
-    if (!waiting_.contains(number) || !has_writer_for(reader->wish())) continue;
+    if (!waiting_.contains(number) || !has_writer_for(reader->asked())) continue;
     waiting_.erase(number);
     reader->writer_came();
   }
@@ -54,13 +54,13 @@ void WriterWaits::stream_removed() {
 
 std::uint32_t WriterWaits::count(const std::string& run) const {
   return static_cast<std::uint32_t>(std::ranges::count_if(waiting_, [&](const auto& entry) {
-    const std::string& wanted = entry.second->wish().run;
+    const std::string& wanted = entry.second->asked().run;
     return wanted.empty() || wanted == run;
   }));
 }
 
-std::string WriterWaits::describe(const wire::ReaderOpenT& wish) const {
-  const std::string of_run = wish.run.empty() ? "" : " of run " + quoted_run(wish.run);
+std::string WriterWaits::describe(const wire::ReaderOpenT& asked) const {
+  const std::string of_run = asked.run.empty() ? "" : " of run " + quoted_run(asked.run);
   std::string last = "it has had no writer yet";
   if (state_.group) {
     last = fmt::format("its last group {} and is {}",
@@ -68,15 +68,15 @@ std::string WriterWaits::describe(const wire::ReaderOpenT& wish) const {
                        to_string(state_.status));
   }
   return fmt::format("waited {} s for a {}writer group{} of the stream, and none came ({}); start the writer{}",
-                     static_cast<double>(wish.open_timeout_ms) / 1000, wish.wait_for_writer ? "living " : "", of_run,
-                     last, wish.run.empty() ? "" : " with the same Run");
+                     static_cast<double>(asked.open_timeout_ms) / 1000, asked.wait_for_writer ? "living " : "", of_run,
+                     last, asked.run.empty() ? "" : " with the same Run");
 }
 
 void WriterWaits::describe_waits(std::vector<StreamWait>& waits) const {
   for (const auto& [number, reader] : waiting_) {
-    const wire::ReaderOpenT& wish = reader->wish();
-    std::string wanted = wish.wait_for_writer ? "a living writer group" : "a writer group";
-    if (!wish.run.empty()) wanted += " of run " + quoted_run(wish.run);
+    const wire::ReaderOpenT& asked = reader->asked();
+    std::string wanted = asked.wait_for_writer ? "a living writer group" : "a writer group";
+    if (!asked.run.empty()) wanted += " of run " + quoted_run(asked.run);
     waits.push_back(reader_wait(*reader, StreamWait::Kind::writer, std::move(wanted)));
   }
 }

@@ -23,7 +23,7 @@ class WriterWaits {
   WriterWaits(FollowedStream& stream, const storage::StreamState& state) : stream_(stream), state_(state) {}
 
   /// Has the stream the group that this Open asks for? Always, if it asks for none, or resumes.
-  bool has_writer_for(const wire::ReaderOpenT& wish) const;
+  bool has_writer_for(const wire::ReaderOpenT& asked) const;
   void add(Follower& reader);
   void remove(const Follower& reader);
   /// A group has formed, or has come back: those who waited for it go on.
@@ -35,7 +35,7 @@ class WriterWaits {
   /// How many of them would take steps of this run.
   std::uint32_t count(const std::string& run) const;
   /// What did not come, for people.
-  std::string describe(const wire::ReaderOpenT& wish) const;
+  std::string describe(const wire::ReaderOpenT& asked) const;
   /// Appends who waits now.
   void describe_waits(std::vector<StreamWait>& waits) const;
 

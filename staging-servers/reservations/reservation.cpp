@@ -271,11 +271,11 @@ ReservationInfo Reservation::info() const {
 }
 
 ReservationInfo Reservation::owners_info() const {
-  ReservationInfo told = info();
+  ReservationInfo details = info();
   for (auto& text : {text_of_unfinished(*this), text_of_untouched(*this)}) {
-    if (!text.empty()) told.files_left.push_back(text);
+    if (!text.empty()) details.files_left.push_back(text);
   }
-  return told;
+  return details;
 }
 
 }  // namespace forebay::server

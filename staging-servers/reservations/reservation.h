@@ -87,6 +87,9 @@ class Reservation {
   /// But for what lies in files/, which takes a walk.
   ReservationInfo info() const;
 
+  /// Ends the process if an invariant of it, its space or its streams is broken; how many things were looked at.
+  std::size_t check() const;
+
  private:
   void read_streams(bool after_boot, const std::set<std::string>& unchecked);
 

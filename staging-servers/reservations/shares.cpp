@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/fail_point.h"
+#include "base/plain_text.h"
 #include "base/return_error.h"
 #include "loop/connection.h"
 #include "reservations/reservation.h"
@@ -78,7 +79,8 @@ std::string some_of(const std::vector<std::string>& places, std::uint64_t count)
   constexpr std::size_t bytes_max = 150;
   std::string text;
   std::size_t named = 0;
-  for (const std::string& place : places) {
+  for (const std::string& name : places) {
+    const std::string place = visible_text(name);
     if (named > 0 && text.size() + place.size() > bytes_max) break;
     text += (named++ > 0 ? ", " : "") + place;
   }

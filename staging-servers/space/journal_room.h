@@ -36,6 +36,7 @@ class JournalRoom {
   /// What segments make room with, beyond the reserve.
   std::uint64_t lent_bytes() const noexcept;
   bool lends_segments() const noexcept { return !lent_.empty(); }
+  bool lends(std::uint32_t segment) const { return lent_.contains(segment); }
   /// True if nothing is left for the next record of a grant.
   bool is_full() const { return !has_room(0, storage::RecordType::segments_owned); }
 

@@ -5,7 +5,10 @@
 #include <cassert>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/bounds.h"
+#include "base/invariant.h"
 
 namespace forebay::server {
 namespace {
@@ -59,6 +62,14 @@ bool RangeSet::contains(std::uint64_t offset, std::uint64_t length) const {
   if (found == ranges_.begin()) return false;
   --found;
   return found->first + found->second >= offset + length;
+}
+
+bool RangeSet::overlaps(std::uint64_t offset, std::uint64_t length) const {
+  const auto next = ranges_.lower_bound(offset);
+  if (next != ranges_.end() && next->first < offset + length) return true;
+  if (next == ranges_.begin()) return false;
+  const auto before = std::prev(next);
+  return before->first + before->second > offset;
 }
 
 bool RangeSet::erase(std::uint64_t offset, std::uint64_t length) {
@@ -210,6 +221,33 @@ std::uint64_t SpaceMap::free_bytes_in(std::uint32_t segment) const {
 
 bool SpaceMap::is_whole_free(std::uint32_t segment) const {
   return free_bytes_in(segment) == segment_bytes_;
+}
+
+std::size_t SpaceMap::check() const {
+  std::size_t items = 0;
+  std::uint64_t free_bytes = 0;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    std::uint64_t total = 0;
+    std::optional<std::uint64_t> end_before;
+    for (const auto& [offset, length] : segment.free.ranges()) {
+      const auto about = [&](const char* what) {
+        return fmt::format("segment {}: {} free bytes at {} {}", i, length, offset, what);
+      };
+      invariant(is_valid({static_cast<std::uint32_t>(i), offset, length}), [&] { return about("are no units of it"); });
+      invariant(!end_before || *end_before < offset, [&] { return about("touch those before them"); });
+      end_before = offset + length;
+      total += length;
+    }
+    invariant(total == segment.free.total(), [&] {
+      return fmt::format("segment {}: {} bytes are free, counted are {}", i, total, segment.free.total());
+    });
+    if (!segment.closed) free_bytes += total;
+    items += 1 + segment.free.ranges().size();
+  }
+  invariant(free_bytes == free_bytes_,
+            [&] { return fmt::format("{} bytes are free, counted are {}", free_bytes, free_bytes_); });
+  return items;
 }
 
 }  // namespace forebay::server

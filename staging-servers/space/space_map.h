@@ -32,6 +32,8 @@ class RangeSet {
   /// False, and nothing changes, if not all of it is in the set.
   bool erase(std::uint64_t offset, std::uint64_t length);
   bool contains(std::uint64_t offset, std::uint64_t length) const;
+  /// True if any of it is in the set.
+  bool overlaps(std::uint64_t offset, std::uint64_t length) const;
   const std::map<std::uint64_t, std::uint64_t>& ranges() const noexcept { return ranges_; }
   std::uint64_t total() const noexcept { return total_; }
 
@@ -95,7 +97,11 @@ class SpaceMap {
   std::uint32_t segment_count() const noexcept { return static_cast<std::uint32_t>(segments_.size()); }
   bool is_whole_free(std::uint32_t segment) const;
 
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
+
  private:
+  friend struct InvariantBreaker;  // of a test
   struct Segment {
     RangeSet free;
     std::optional<Owner> owner;

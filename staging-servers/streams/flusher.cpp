@@ -134,6 +134,14 @@ std::uint64_t Flusher::bytes_to_release() const {
   return bytes_of(releases_) + (running_ ? bytes_of(running_->releases) : 0);
 }
 
+void Flusher::list_to_release(std::vector<Extent>& extents) const {
+  const auto add = [&](const std::vector<std::vector<Extent>>& releases) {
+    for (const auto& release : releases) extents.insert(extents.end(), release.begin(), release.end());
+  };
+  add(releases_);
+  if (running_) add(running_->releases);
+}
+
 void Flusher::rewind(std::uint64_t first) {
   ++rewinds_;
   if (durable_next_ > first) durable_next_ = first;

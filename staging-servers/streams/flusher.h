@@ -38,6 +38,8 @@ class Flusher {
   /// The stream is no more: nothing in its journal refers to that space any longer.
   void release_all();
   std::uint64_t bytes_to_release() const;
+  /// Appends that space.
+  void list_to_release(std::vector<Extent>& extents) const;
   /// The steps from `first` on are gone: the watermark goes back.
   void rewind(std::uint64_t first);
   /// Everything, in the calling thread. For a clean shutdown.

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fail_point.h"
+#include "base/invariant.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
 
@@ -300,6 +301,20 @@ StreamInfo Stream::info() const {
   if (info.waits.size() > waits_told_max) info.waits.resize(waits_told_max);
   info.epochs = state_.epochs;
   return info;
+}
+
+std::vector<Extent> Stream::extents_held() const {
+  std::vector<Extent> extents = extents_of_steps();
+  group_.list_granted(extents);
+  flusher_.list_to_release(extents);
+  return extents;
+}
+
+std::size_t Stream::check() const {
+  invariant(flusher_.durable_next() <= state_.durable_next,
+            [this] { return "stream " + path() + ": steps count as durable before the journal says so"; });
+  const bool certain = damage_.empty() && !end_cut_;
+  return state_.check() + followers_.check_pins(certain) + group_.check() + journal_.check();
 }
 
 }  // namespace forebay::server

@@ -126,6 +126,10 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t kept_bytes() const;
   /// All space that its steps hold, kept and withdrawn ones.
   std::vector<Extent> extents_of_steps() const;
+  /// All space that it holds: of steps, of grants, and what is free with the next sync.
+  std::vector<Extent> extents_held() const;
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
   std::uint64_t unsynced_bytes() const override { return flusher_.bytes_to_release(); }
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);

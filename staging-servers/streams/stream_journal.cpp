@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail_point.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "space/reservation_space.h"
 #include "storage/framing.h"
@@ -83,6 +84,15 @@ bool StreamJournal::roll() {
   space_.journal_room().shrank();
   space_.queue().changed(SpaceChange::more);
   return true;
+}
+
+std::size_t StreamJournal::check() const {
+  const auto about = [this](const char* what) { return "stream " + state_.name + ": " + what; };
+  invariant(journal_->spare_bytes() <= journal_->size_bytes(),
+            [&] { return about("the journal has more room than it takes"); });
+  invariant(wasted_bytes() <= journal_->size_bytes(),
+            [&] { return about("a roll would free more than the journal takes"); });
+  return 1;
 }
 
 }  // namespace forebay::server

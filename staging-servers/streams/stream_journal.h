@@ -36,6 +36,9 @@ class StreamJournal final : public JournalInRoom {
   bool shrinks_with_drops() const override;
   bool roll() override;
 
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
+
  private:
   /// What the next file would leave out, about.
   std::uint64_t wasted_bytes() const;

@@ -82,7 +82,7 @@ Result<void> Stream::drop_steps(const std::vector<std::uint64_t>& steps) {
     const auto found = state_.steps.find(number);
     const auto where = [&] { return fmt::format("stream {}, step {}", path(), number); };
     if (found == state_.steps.end()) {
-      // One that is gone may be gone by this very wish, whose answer was lost.
+      // One that is gone may be gone by this very request, whose answer was lost.
       if (number >= state_.next_step) return fail(ErrorCode::not_found, "there is no such step yet", where());
       continue;
     }

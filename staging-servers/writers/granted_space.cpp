@@ -5,8 +5,14 @@
 #include <utility>
 
 #include "base/bounds.h"
+#include "base/invariant.h"
 
 namespace forebay::server {
+
+void GrantedSpace::add(const Extent& extent) {
+  const bool is_new = segments_[extent.segment].insert(extent.offset, extent.length);
+  invariant(is_new, "space is granted twice to a rank");
+}
 
 void GrantedSpace::add(const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) add(extent);

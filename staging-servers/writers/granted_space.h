@@ -17,7 +17,7 @@ namespace forebay::server {
 
 class GrantedSpace {
  public:
-  void add(const Extent& extent) { segments_[extent.segment].insert(extent.offset, extent.length); }
+  void add(const Extent& extent);
   void add(const std::vector<Extent>& extents);
   /// What a part had taken comes back.
   void add(const std::vector<journal::Extent>& extents);

@@ -28,90 +28,90 @@ GroupForming::~GroupForming() {
   (void)take();
 }
 
-std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const {
+std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& asked) const {
   const std::string where = "stream " + stream_;
-  if (wish.ranks == 0 || wish.ranks > storage::ranks_max || wish.rank >= wish.ranks) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source),
-        where};
-  }
-  if (wish.group.size() > group_bytes_max) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, wish.group.size()),
-        where};
-  }
-  if (wish.run.size() > storage::run_bytes_max) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("a run's name can have at most {} bytes, this one has {}", storage::run_bytes_max, wish.run.size()),
-        where};
-  }
-  if (wish.original_name.size() > original_name_bytes_max) {
+  if (asked.ranks == 0 || asked.ranks > storage::ranks_max || asked.rank >= asked.ranks) {
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("the name that the program opens can have at most {} bytes, this one has {}",
-                             original_name_bytes_max, wish.original_name.size()),
+                 fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks,
+                             asked.ranks_source),
                  where};
   }
-  if (!is_empty() && this->wish().group != wish.group) {
+  if (asked.group.size() > group_bytes_max) {
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, asked.group.size()),
+        where};
+  }
+  if (asked.run.size() > storage::run_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a run's name can have at most {} bytes, this one has {}", storage::run_bytes_max,
+                             asked.run.size()),
+                 where};
+  }
+  if (asked.original_name.size() > original_name_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("the name that the program opens can have at most {} bytes, this one has {}",
+                             original_name_bytes_max, asked.original_name.size()),
+                 where};
+  }
+  if (!is_empty() && this->asked().group != asked.group) {
     return Error{ErrorCode::busy,
                  fmt::format("another writer group (\"{}\") is forming for this stream; this rank is of group \"{}\"",
-                             this->wish().group, wish.group),
+                             this->asked().group, asked.group),
                  where};
   }
   return std::nullopt;
 }
 
 bool GroupForming::awaits(const wire::WriterRefusedT& report) const {
-  return !is_empty() && wish().group == report.group && wish().ranks == report.ranks && report.rank < report.ranks &&
+  return !is_empty() && asked().group == report.group && asked().ranks == report.ranks && report.rank < report.ranks &&
          !candidates_.contains(report.rank);
 }
 
-std::optional<Error> GroupForming::conflict(const WriterSession& session, const wire::WriterOpenT& wish) const {
+std::optional<Error> GroupForming::conflict(const WriterSession& session, const wire::WriterOpenT& asked) const {
   if (is_empty()) return std::nullopt;
-  const wire::WriterOpenT& first = this->wish();
+  const wire::WriterOpenT& first = this->asked();
   const auto error = [this](std::string what) {
     return Error{ErrorCode::invalid_argument, std::move(what), "stream " + stream_};
   };
-  if (first.ranks != wish.ranks) {
+  if (first.ranks != asked.ranks) {
     return error(fmt::format("ranks do not agree on their number: rank {} says {} (from {}), rank {} says {} (from {})",
-                             first.rank, first.ranks, first.ranks_source, wish.rank, wish.ranks, wish.ranks_source));
+                             first.rank, first.ranks, first.ranks_source, asked.rank, asked.ranks, asked.ranks_source));
   }
-  if (first.mode != wish.mode) {
+  if (first.mode != asked.mode) {
     return error(fmt::format("ranks do not agree on the mode: rank {} opens to {}, rank {} to {}", first.rank,
-                             verb_of(first.mode), wish.rank, verb_of(wish.mode)));
+                             verb_of(first.mode), asked.rank, verb_of(asked.mode)));
   }
-  if (first.run != wish.run) {
+  if (first.run != asked.run) {
     return error(
         fmt::format("ranks do not agree on the run: rank {} gives \"{}\", rank {} gives \"{}\"; give all of "
                     "them the same Run (FOREBAY_RUN)",
-                    first.rank, first.run, wish.rank, wish.run));
+                    first.rank, first.run, asked.rank, asked.run));
   }
-  if (const auto same = candidates_.find(wish.rank); same != candidates_.end()) {
-    return error(fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", wish.rank,
-                             wish.ranks, same->second.session->connection().peer().pid, session.connection().peer().pid,
-                             wish.ranks_source));
+  if (const auto same = candidates_.find(asked.rank); same != candidates_.end()) {
+    return error(fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", asked.rank,
+                             asked.ranks, same->second.session->connection().peer().pid,
+                             session.connection().peer().pid, asked.ranks_source));
   }
   return std::nullopt;
 }
 
-void GroupForming::add(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish,
+void GroupForming::add(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& asked,
                        std::function<void(const wire::WriterOpenT&)> timed_out) {
   Candidate candidate;
   candidate.session = &session;
   candidate.request = request;
-  candidate.wish = wish;
+  candidate.asked = asked;
   candidate.since_ns = wall_clock_ns();
-  const Deadline deadline = Deadline::after_ms(wish.open_timeout_ms);
+  const Deadline deadline = Deadline::after_ms(asked.open_timeout_ms);
   if (!deadline.is_never()) {
-    candidate.timer = loop_.at(deadline.at_ns(), [this, rank = wish.rank, timed_out = std::move(timed_out)] {
+    candidate.timer = loop_.at(deadline.at_ns(), [this, rank = asked.rank, timed_out = std::move(timed_out)] {
       Candidate& late = candidates_.at(rank);
       late.timer.reset();
-      timed_out(late.wish);
+      timed_out(late.asked);
     });
   }
-  candidates_.emplace(wish.rank, std::move(candidate));
+  candidates_.emplace(asked.rank, std::move(candidate));
 }
 
 void GroupForming::drop(const WriterSession& session) {
@@ -139,7 +139,7 @@ void GroupForming::fail_all(const Error& error) {
 std::string GroupForming::describe_missing() const {
   std::string text;
   std::size_t missing = 0;
-  for (std::uint32_t rank = 0; !is_empty() && rank < wish().ranks; ++rank) {
+  for (std::uint32_t rank = 0; !is_empty() && rank < asked().ranks; ++rank) {
     if (candidates_.contains(rank) || ++missing > missing_listed_max) continue;
     text += (text.empty() ? "" : ", ") + std::to_string(rank);
   }
@@ -154,33 +154,33 @@ void GroupForming::describe_waits(const std::string& wanted, std::vector<StreamW
 
 std::vector<std::uint64_t> GroupForming::openings() const {
   std::vector<std::uint64_t> openings;
-  for (const auto& [rank, candidate] : candidates_) openings.push_back(candidate.wish.opening);
+  for (const auto& [rank, candidate] : candidates_) openings.push_back(candidate.asked.opening);
   return openings;
 }
 
 std::vector<std::string> GroupForming::processes() const {
   std::vector<std::string> processes;
   for (const auto& [rank, candidate] : candidates_) {
-    if (candidate.wish.process.empty()) return {};
-    processes.push_back(candidate.wish.process);
+    if (candidate.asked.process.empty()) return {};
+    processes.push_back(candidate.asked.process);
   }
   return processes;
 }
 
 Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& state) const {
-  const wire::WriterOpenT& wish = this->wish();
+  const wire::WriterOpenT& asked = this->asked();
   const std::string where = "stream " + stream_;
   if (state.status == StreamStatus::failed) {
     return fail(ErrorCode::failed, "the stream has failed and takes no more steps: " + state.status_text, where);
   }
   journal::GroupFormedT formed;
-  if (!wish.retention.empty()) {
-    ASSIGN_OR_RETURN(const Retention retention, parse_retention(wish.retention));
+  if (!asked.retention.empty()) {
+    ASSIGN_OR_RETURN(const Retention retention, parse_retention(asked.retention));
     formed.retention = to_string(retention);
   }
-  if (static_cast<WriteMode>(wish.mode) == WriteMode::replace) {
+  if (static_cast<WriteMode>(asked.mode) == WriteMode::replace) {
     const auto precious = std::ranges::count_if(state.steps, [](const auto& entry) { return entry.second.precious(); });
-    if (precious > 0 && !wish.force) {
+    if (precious > 0 && !asked.force) {
       return fail(ErrorCode::refused,
                   fmt::format("{} precious steps of this stream are not staged out yet and would be lost; stage them "
                               "out, append instead, or force it (Force=true, in Python force=True)",
@@ -188,32 +188,32 @@ Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& s
                   where);
     }
     if (state.next_step > 0) formed.withdraws_from = 0;
-  } else if (wish.append_after) {
-    if (*wish.append_after >= state.next_step) {
+  } else if (asked.append_after) {
+    if (*asked.append_after >= state.next_step) {
       return fail(ErrorCode::invalid_argument,
-                  fmt::format("cannot append after step {}: the stream {}", *wish.append_after,
+                  fmt::format("cannot append after step {}: the stream {}", *asked.append_after,
                               state.next_step == 0 ? std::string("is empty")
                                                    : fmt::format("ends with step {}", state.next_step - 1)),
                   where);
     }
-    if (*wish.append_after + 1 < state.next_step) formed.withdraws_from = *wish.append_after + 1;
+    if (*asked.append_after + 1 < state.next_step) formed.withdraws_from = *asked.append_after + 1;
   }
   formed.incarnation = (state.group ? state.group->incarnation : 0) + 1;
-  formed.ranks = wish.ranks;
-  formed.group = wish.group;
-  formed.run = wish.run;
-  formed.original_name = wish.original_name;
+  formed.ranks = asked.ranks;
+  formed.group = asked.group;
+  formed.run = asked.run;
+  formed.original_name = asked.original_name;
   // A group that goes on without a name has not changed what the stream is called.
-  if (wish.original_name.empty() && state.group && static_cast<WriteMode>(wish.mode) == WriteMode::append)
+  if (asked.original_name.empty() && state.group && static_cast<WriteMode>(asked.mode) == WriteMode::append)
     formed.original_name = state.group->original_name;
   formed.epoch = formed.withdraws_from ? state.epoch + 1 : state.epoch;
   formed.next_step = formed.withdraws_from.value_or(state.next_step);
-  formed.when_full = wish.when_full;
-  formed.grace_ms = wish.grace_ms;
-  formed.distribution = wish.distribution;
-  formed.block_timeout_ms = wish.block_timeout_ms;
-  formed.durability = wish.durability;
-  if (wish.ranks <= storage::openings_max) {
+  formed.when_full = asked.when_full;
+  formed.grace_ms = asked.grace_ms;
+  formed.distribution = asked.distribution;
+  formed.block_timeout_ms = asked.block_timeout_ms;
+  formed.durability = asked.durability;
+  if (asked.ranks <= storage::openings_max) {
     formed.openings = openings();
     formed.processes = processes();
   }

@@ -26,7 +26,7 @@ class GroupForming {
   struct Candidate {
     WriterSession* session = nullptr;
     std::uint32_t request = 0;
-    wire::WriterOpenT wish;
+    wire::WriterOpenT asked;
     std::optional<EventLoop::TimerId> timer;
     std::int64_t since_ns = 0;  ///< wall clock
   };
@@ -38,18 +38,18 @@ class GroupForming {
   GroupForming& operator=(const GroupForming&) = delete;
 
   bool is_empty() const noexcept { return candidates_.empty(); }
-  bool is_whole() const noexcept { return !is_empty() && candidates_.size() >= wish().ranks; }
-  /// What the group wants: rank 0's wishes hold for all, once it is there.
-  const wire::WriterOpenT& wish() const { return candidates_.begin()->second.wish; }
+  bool is_whole() const noexcept { return !is_empty() && candidates_.size() >= asked().ranks; }
+  /// What the group wants: what rank 0 asks for holds for all, once it is there.
+  const wire::WriterOpenT& asked() const { return candidates_.begin()->second.asked; }
 
   /// Why this rank cannot take part; nothing if it can.
-  std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
+  std::optional<Error> refusal(const wire::WriterOpenT& asked) const;
   /// Is it one of those that have not come?
   bool awaits(const wire::WriterRefusedT& report) const;
   /// Why nobody can: this rank and one of the others contradict each other.
-  std::optional<Error> conflict(const WriterSession& session, const wire::WriterOpenT& wish) const;
-  /// `timed_out` is called with its wish when the rank has waited as long as it wants to.
-  void add(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish,
+  std::optional<Error> conflict(const WriterSession& session, const wire::WriterOpenT& asked) const;
+  /// `timed_out` is called with its request when the rank has waited as long as it wants to.
+  void add(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& asked,
            std::function<void(const wire::WriterOpenT&)> timed_out);
   /// The connection has ended.
   void drop(const WriterSession& session);

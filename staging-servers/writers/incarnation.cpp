@@ -2,7 +2,9 @@
 #include "writers/incarnation.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "base/invariant.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
@@ -31,6 +33,7 @@ bool WriterRank::holds_space_in(std::uint32_t segment) const {
 }
 
 void Incarnation::begin(const journal::GroupFormedT& group) {
+  invariant(granted_bytes() == 0, "a writer group begins before the space of the one before it is given back");
   number_ = group.incarnation;
   active_ = true;
   when_full_ = static_cast<WhenFull>(group.when_full);
@@ -75,6 +78,15 @@ std::uint64_t Incarnation::granted_bytes() const {
   std::uint64_t bytes = 0;
   for (const WriterRank& rank : ranks_) bytes += rank.granted_bytes();
   return bytes;
+}
+
+void Incarnation::list_granted(std::vector<Extent>& extents) const {
+  for (const WriterRank& rank : ranks_) {
+    std::ranges::copy(rank.granted.all(), std::back_inserter(extents));
+    if (!rank.part) continue;
+    for (const journal::Extent& extent : rank.part->part.extents)
+      extents.push_back({extent.segment(), extent.offset(), extent.length()});
+  }
 }
 
 bool Incarnation::holds_space_in(std::uint32_t segment) const {

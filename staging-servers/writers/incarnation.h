@@ -89,6 +89,8 @@ class Incarnation {
   bool has_any_part() const;
   std::uint64_t granted_bytes() const;
   bool holds_space_in(std::uint32_t segment) const;
+  /// Appends the space that is granted and not yet part of a step.
+  void list_granted(std::vector<Extent>& extents) const;
   /// Whose processes the ranks are that are here.
   std::set<uid_t> users() const;
   /// Numbers of the ranks that have not sent their part of the step at hand, for people.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/fail_point.h"
+#include "base/invariant.h"
 #include "space/reservation_space.h"
 #include "writers/writer_session.h"
 
@@ -242,6 +243,31 @@ void WriterGroup::fail_waiting(const Error& error) {
   lag_waits_.fail_all(error);
   // A rank that comes later with its part of the step is refused: it will not be whole.
   if (incarnation_.waits_till_durable()) open_step_.fail(error);
+}
+
+std::size_t WriterGroup::check() const {
+  const auto about = [this](const char* what) {
+    return fmt::format("stream {}, incarnation {}: {}", stream_.path(), incarnation_.number(), what);
+  };
+  if (!incarnation_.active()) {
+    invariant(incarnation_.granted_bytes() == 0,
+              [&] { return about("it has ended, and space is granted to it still"); });
+    return 1;
+  }
+  invariant(state_.group && state_.group->incarnation == incarnation_.number(),
+            [&] { return about("it writes, and is not the journal's group"); });
+  invariant(incarnation_.ranks().size() == state_.group->ranks,
+            [&] { return about("it has other ranks than the journal's"); });
+  for (std::size_t number = 0; number < incarnation_.ranks().size(); ++number) {
+    const WriterRank& rank = incarnation_.ranks()[number];
+    const auto of = [&](const char* what) { return fmt::format("{}, rank {}", about(what), number); };
+    invariant(!rank.closed || (rank.session == nullptr && rank.granted_bytes() == 0),
+              [&] { return of("has closed and holds on"); });
+    invariant(rank.session == nullptr || rank.session->rank == number,
+              [&] { return of("is another rank's connection"); });
+    invariant(!rank.part || rank.session != nullptr, [&] { return of("has a part and nobody to answer"); });
+  }
+  return 1 + incarnation_.ranks().size();
 }
 
 }  // namespace forebay::server

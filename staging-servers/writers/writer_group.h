@@ -39,9 +39,9 @@ class WriterGroup {
   /// A connection that is about to ask: it is told when the stream is removed, and must say when it ends (lost).
   void attach(WriterSession& session) { sessions_.push_back(&session); }
   /// A rank that asks to open. Answered when the group is whole, or with a failure.
-  void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
+  void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& asked);
   /// A rank that comes back after a restart of the server.
-  void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish);
+  void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& asked);
   void begin_step(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin);
   void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
                      std::uint64_t ahead_bytes);
@@ -93,6 +93,10 @@ class WriterGroup {
   bool holds_space_in(std::uint32_t segment) const { return incarnation_.holds_space_in(segment); }
   /// Every rank is here or has closed, so that all space that one of them may write in is known as granted.
   bool is_complete() const { return incarnation_.active() && !rejoining() && incarnation_.is_complete(); }
+  /// Appends the space that is granted and not yet part of a step.
+  void list_granted(std::vector<Extent>& extents) const { incarnation_.list_granted(extents); }
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
   /// Appends the ranks that wait now.
   void describe_waits(std::vector<StreamWait>& waits) const;
   /// True for a segment that a living incarnation writes.
@@ -101,13 +105,13 @@ class WriterGroup {
  private:
   // writer_group_forming.cpp
   void notice_lost_ranks();
-  std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
+  std::optional<Error> refusal(const wire::WriterOpenT& asked) const;
   /// The program calls the stream by another name than the one that it was written under.
-  std::optional<Error> other_name(const wire::WriterOpenT& wish) const;
+  std::optional<Error> other_name(const wire::WriterOpenT& asked) const;
   void form_if_whole();
-  Result<void> begin_incarnation(const wire::WriterOpenT& wish);
+  Result<void> begin_incarnation(const wire::WriterOpenT& asked);
   /// A rank has waited for the others, for readers or for an older group as long as it wants to.
-  void forming_timed_out(const wire::WriterOpenT& wish);
+  void forming_timed_out(const wire::WriterOpenT& asked);
   /// What the ranks that are forming wait for, for people.
   std::string describe_forming() const;
   /// All that are forming are answered with this error, and readers that wait for them are told.
@@ -120,7 +124,7 @@ class WriterGroup {
   /// All ranks are back: who may have their segments open for writing is known again.
   void learn_holders();
   /// After a restart: a rank that the group had formed with, but that was not told so, has sent its Open again.
-  bool take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
+  bool take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& asked);
   /// Nobody waits for a group whose processes have all ended, as new ranks say which run on the nodes of the old ones.
   void give_up_return_if_gone(const std::vector<std::string>& gone);
   /// What the rank says that it holds is granted to it again.

@@ -16,18 +16,18 @@
 
 namespace forebay::server {
 
-std::optional<Error> WriterGroup::other_name(const wire::WriterOpenT& wish) const {
-  if (!state_.group || state_.group->original_name.empty() || wish.original_name.empty()) return std::nullopt;
+std::optional<Error> WriterGroup::other_name(const wire::WriterOpenT& asked) const {
+  if (!state_.group || state_.group->original_name.empty() || asked.original_name.empty()) return std::nullopt;
   const std::string& known = state_.group->original_name;
-  if (known == wish.original_name) return std::nullopt;
+  if (known == asked.original_name) return std::nullopt;
   constexpr std::size_t shown_bytes_max = 80;
   const std::string both =
       fmt::format("this stream was written as \"{}\", and \"{}\" leads to it, too", plain_text(known, shown_bytes_max),
-                  plain_text(wish.original_name, shown_bytes_max));
+                  plain_text(asked.original_name, shown_bytes_max));
   const std::string where = "stream " + stream_.path();
   if (incarnation_.active())
     return Error{ErrorCode::busy, both + "; its writers are still at work: use {path} in place of {name}", where};
-  if (wish.force && static_cast<WriteMode>(wish.mode) == WriteMode::replace) return std::nullopt;
+  if (asked.force && static_cast<WriteMode>(asked.mode) == WriteMode::replace) return std::nullopt;
   return Error{ErrorCode::refused,
                fmt::format("{}; use {{path}} in place of {{name}}, remove the stream (`forebay stream remove {}`), or "
                            "replace it with Force=true",
@@ -35,9 +35,9 @@ std::optional<Error> WriterGroup::other_name(const wire::WriterOpenT& wish) cons
                where};
 }
 
-std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
-  if (auto refused = forming_.refusal(wish)) return refused;
-  if (auto refused = other_name(wish)) return refused;
+std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& asked) const {
+  if (auto refused = forming_.refusal(asked)) return refused;
+  if (auto refused = other_name(asked)) return refused;
   if (!incarnation_.active() || rejoining()) return std::nullopt;
   return Error{ErrorCode::busy,
                fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it "
@@ -64,50 +64,50 @@ bool WriterGroup::lives() {
   return active() && !rejoining();
 }
 
-void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
+void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& asked) {
   // A restart may come before the end of the ranks that it follows has been handled.
   notice_lost_ranks();
-  if (take_place(session, request, wish)) return;
-  if (rejoining()) give_up_return_if_gone(wish.gone);
-  if (const auto error = refusal(wish)) {
+  if (take_place(session, request, asked)) return;
+  if (rejoining()) give_up_return_if_gone(asked.gone);
+  if (const auto error = refusal(asked)) {
     session.connection().answer_failure(request, *error);
-    if (!is_expected()) stream_.writer_refused(wish.run, error->what);
+    if (!is_expected()) stream_.writer_refused(asked.run, error->what);
     return;
   }
-  if (const auto error = forming_.conflict(session, wish)) {
+  if (const auto error = forming_.conflict(session, asked)) {
     session.connection().answer_failure(request, *error);
-    refuse_forming(wish.run, *error);
+    refuse_forming(asked.run, *error);
     return;
   }
-  session.rank = wish.rank;
-  forming_.add(session, request, wish, [this](const wire::WriterOpenT& late) { forming_timed_out(late); });
+  session.rank = asked.rank;
+  forming_.add(session, request, asked, [this](const wire::WriterOpenT& late) { forming_timed_out(late); });
   form_if_whole();
 }
 
-void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
+void WriterGroup::forming_timed_out(const wire::WriterOpenT& asked) {
   const std::string missing = forming_.describe_missing();
   std::string text;
   if (!missing.empty()) {
     text = fmt::format(
         "rank {} of {} did not open the stream within {} s; the number of ranks came from {}: set Ranks (or "
         "FOREBAY_RANKS) if it is wrong",
-        missing, wish.ranks, static_cast<double>(wish.open_timeout_ms) / 1000, wish.ranks_source);
+        missing, asked.ranks, static_cast<double>(asked.open_timeout_ms) / 1000, asked.ranks_source);
   } else if (rejoining()) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
-    text = fmt::format("waited for {} readers (RendezvousReaderCount), {} came", wish.rendezvous_readers,
-                       followers_.readers_for(wish.run));
+    text = fmt::format("waited for {} readers (RendezvousReaderCount), {} came", asked.rendezvous_readers,
+                       followers_.readers_for(asked.run));
   }
-  refuse_forming(wish.run, {ErrorCode::timeout, text, "stream " + stream_.path()});
+  refuse_forming(asked.run, {ErrorCode::timeout, text, "stream " + stream_.path()});
 }
 
 std::string WriterGroup::describe_forming() const {
-  const wire::WriterOpenT& wish = forming_.wish();
+  const wire::WriterOpenT& asked = forming_.asked();
   if (const std::string missing = forming_.describe_missing(); !missing.empty())
-    return fmt::format("rank {} of {} to open the stream", missing, wish.ranks);
+    return fmt::format("rank {} of {} to open the stream", missing, asked.ranks);
   if (active()) return "the group that wrote this stream before the server was restarted";
-  return fmt::format("{} readers (RendezvousReaderCount), of which {} are here", wish.rendezvous_readers,
-                     followers_.readers_for(wish.run));
+  return fmt::format("{} readers (RendezvousReaderCount), of which {} are here", asked.rendezvous_readers,
+                     followers_.readers_for(asked.run));
 }
 
 void WriterGroup::describe_waits(std::vector<StreamWait>& waits) const {
@@ -142,7 +142,7 @@ void WriterGroup::report_refused(const wire::WriterRefusedT& report, const std::
   if (forming_.is_empty()) {
     stream_.writer_refused(report.run, why);
   } else if (forming_.awaits(report)) {
-    refuse_forming(forming_.wish().run,
+    refuse_forming(forming_.asked().run,
                    {ErrorCode::refused, fmt::format("rank {} of this group was refused: {}", report.rank, why),
                     "stream " + stream_.path()});
   }
@@ -154,10 +154,10 @@ void WriterGroup::readers_changed() {
 
 void WriterGroup::form_if_whole() {
   if (incarnation_.active() || !forming_.is_whole()) return;
-  if (followers_.readers_for(forming_.wish().run) < forming_.wish().rendezvous_readers) return;
-  const wire::WriterOpenT wish = forming_.wish();
-  if (auto begun = begin_incarnation(wish); !begun) {
-    refuse_forming(wish.run, begun.error());
+  if (followers_.readers_for(forming_.asked().run) < forming_.asked().rendezvous_readers) return;
+  const wire::WriterOpenT asked = forming_.asked();
+  if (auto begun = begin_incarnation(asked); !begun) {
+    refuse_forming(asked.run, begun.error());
     return;
   }
   durable_waits_.fail_from(state_.next_step,
@@ -183,7 +183,7 @@ void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32
   session.connection().answer(protocol::MessageType::writer_opened, request, opened);
 }
 
-Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
+Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& asked) {
   ASSIGN_OR_RETURN(journal::GroupFormedT formed, forming_.record(state_));
   fail_point("server.form.before_group");
   const std::string interruption = state_.status == StreamStatus::interrupted ? state_.status_text : std::string();
@@ -194,10 +194,10 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   incarnation_.begin(*state_.group);
   grants_.step_over();
   lag_waits_.begin_group();
-  if (wish.distribution != 0)
-    followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
+  if (asked.distribution != 0)
+    followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(asked.distribution));
   space_.segments().lines.info("stream {}: incarnation {} of {} ranks writes from step {}{}{}", stream_.path(),
-                               incarnation_.number(), wish.ranks, state_.next_step,
+                               incarnation_.number(), asked.ranks, state_.next_step,
                                interruption_.empty() ? "" : "; the group before it was interrupted: ", interruption_);
   return {};
 }

@@ -26,16 +26,16 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   });
 }
 
-void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish) {
-  const std::string where = fmt::format("stream {}, rank {}", stream_.path(), wish.rank);
+void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& asked) {
+  const std::string where = fmt::format("stream {}, rank {}", stream_.path(), asked.rank);
   const storage::StreamState& state = state_;
   std::vector<WriterRank>& ranks = incarnation_.ranks();
-  if (!state.group || wish.incarnation < state.group->incarnation || wish.epoch != state.epoch) {
+  if (!state.group || asked.incarnation < state.group->incarnation || asked.epoch != state.epoch) {
     session.connection().answer_failure(request, {ErrorCode::fenced, "a newer writer group has taken over", where});
     return;
   }
-  const bool ended = state.status == StreamStatus::ended && wish.incarnation == state.group->incarnation;
-  if (ended || (rejoining() && wish.rank < ranks.size() && ranks[wish.rank].closed)) {
+  const bool ended = state.status == StreamStatus::ended && asked.incarnation == state.group->incarnation;
+  if (ended || (rejoining() && asked.rank < ranks.size() && ranks[asked.rank].closed)) {
     // It had closed, and the server died before it could say so.
     session.has_closed = true;
     wire::WriterRejoinedT rejoined;
@@ -43,17 +43,17 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
     session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
     return;
   }
-  if (!active() || !rejoining() || wish.incarnation != incarnation_.number() || wish.ranks != ranks.size() ||
-      wish.rank >= ranks.size() || ranks[wish.rank].session != nullptr) {
+  if (!active() || !rejoining() || asked.incarnation != incarnation_.number() || asked.ranks != ranks.size() ||
+      asked.rank >= ranks.size() || ranks[asked.rank].session != nullptr) {
     session.connection().answer_failure(
         request, {ErrorCode::group_broken, "the writer group has ended: " + state.status_text + "; restart it", where});
     return;
   }
-  ranks[wish.rank].session = &session;
-  session.rank = wish.rank;
+  ranks[asked.rank].session = &session;
+  session.rank = asked.rank;
   session.incarnation = incarnation_.number();
   session.member = true;
-  restore_grants(ranks[wish.rank], wish.held);
+  restore_grants(ranks[asked.rank], asked.held);
   wire::WriterRejoinedT rejoined;
   rejoined.next_step = state.next_step;
   session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
@@ -86,14 +86,14 @@ void WriterGroup::learn_holders() {
   }
 }
 
-bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
+bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& asked) {
   const std::vector<WriterRank>& ranks = incarnation_.ranks();
-  if (!rejoining() || wish.opening == 0 || wish.rank >= ranks.size()) return false;
+  if (!rejoining() || asked.opening == 0 || asked.rank >= ranks.size()) return false;
   const auto& openings = state_.group->openings;
-  if (wish.rank >= openings.size() || openings[wish.rank] != wish.opening) return false;
-  if (!ranks[wish.rank].is_missing()) return false;
-  session.rank = wish.rank;
-  join(wish.rank, session, request);
+  if (asked.rank >= openings.size() || openings[asked.rank] != asked.opening) return false;
+  if (!ranks[asked.rank].is_missing()) return false;
+  session.rank = asked.rank;
+  join(asked.rank, session, request);
   finish_rejoin_if_whole();
   return true;
 }

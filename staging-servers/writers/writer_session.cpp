@@ -31,29 +31,29 @@ WriterSession::WriterSession(Connection& connection, StreamsToWrite& streams)
 }
 
 Result<void> WriterSession::open(const protocol::Message& message) {
-  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::WriterOpen>(message));
-  const bool sane = wish->mode >= 1 && wish->mode <= 2 && wish->when_full >= 1 && wish->when_full <= 3 &&
-                    wish->durability >= 1 && wish->durability <= 2 && wish->distribution <= 3 &&
-                    wish->process.size() <= storage::process_bytes_max &&
-                    (wish->process.empty() || connection_.is_remote());
+  ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::WriterOpen>(message));
+  const bool sane = asked->mode >= 1 && asked->mode <= 2 && asked->when_full >= 1 && asked->when_full <= 3 &&
+                    asked->durability >= 1 && asked->durability <= 2 && asked->distribution <= 3 &&
+                    asked->process.size() <= storage::process_bytes_max &&
+                    (asked->process.empty() || connection_.is_remote());
   if (!sane) return fail(ErrorCode::protocol, "an option of the open has an unknown value");
-  RETURN_IF_ERROR(join(wish->reservation, wish->stream, true));
-  group_->open(*this, message.request, *wish);
+  RETURN_IF_ERROR(join(asked->reservation, asked->stream, true));
+  group_->open(*this, message.request, *asked);
   return {};
 }
 
 Result<void> WriterSession::rejoin(const protocol::Message& message) {
-  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::WriterRejoin>(message));
-  RETURN_IF_ERROR(join(wish->reservation, wish->stream, false));
-  group_->rejoin(*this, message.request, *wish);
+  ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::WriterRejoin>(message));
+  RETURN_IF_ERROR(join(asked->reservation, asked->stream, false));
+  group_->rejoin(*this, message.request, *asked);
   return {};
 }
 
 Result<void> WriterSession::tell_missing(const protocol::Message& message) {
-  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::RanksMissing>(message));
+  ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::RanksMissing>(message));
   wire::RanksMissingAnswerT answer;
   // A stream that is not there has no group.
-  if (const auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, false)) {
+  if (const auto group = streams_.find_to_write(connection_.peer(), asked->reservation, asked->stream, false)) {
     answer.processes = (*group)->missing_processes();
   } else if (group.error().code != ErrorCode::not_found) {
     return fail(group.error());

@@ -15,9 +15,9 @@ from tests.support.other_user import as_user, folder_for_all
 STRANGER = 65534
 
 
-def change(instance: Instance, **wishes: object) -> forebay.ReservationInfo:
+def change(instance: Instance, **changes: object) -> forebay.ReservationInfo:
     with instance.admin() as admin:
-        return admin.change("r", **wishes)  # type: ignore[arg-type]
+        return admin.change("r", **changes)  # type: ignore[arg-type]
 
 
 def test_lifetime_and_files_change_and_survive_the_server(instance: Instance) -> None:

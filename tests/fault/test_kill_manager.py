@@ -43,8 +43,8 @@ class LiveStage:
 
     def start_writer(self, **options: object) -> LoadProcess:
         """A group of one rank that goes on after the last step."""
-        wish = {"retention": f"last:20,precious:{EVERY}", "elements": 20_000, "pause_us": 5000, "grace_ms": 600_000}
-        started = write(self.instance.environment, ADDRESS, mode="a", **{"steps": 0, **wish, **options})
+        shape = {"retention": f"last:20,precious:{EVERY}", "elements": 20_000, "pause_us": 5000, "grace_ms": 600_000}
+        started = write(self.instance.environment, ADDRESS, mode="a", **{"steps": 0, **shape, **options})
         writer = self._processes.enter_context(started)
         writer.wait_for("opened")
         return writer

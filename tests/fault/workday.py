@@ -77,7 +77,7 @@ class Workday:
             with live.step() as step:
                 step["T"] = np.full(1000, 0)
             following, waiting = self.stages_that_last()
-            self.insist(lambda manager: manager.create("passing", "8MiB", **wish(persistent=False)))
+            self.insist(lambda manager: manager.create("passing", "8MiB", **lifetime(persistent=False)))
             self.go_down()
             self.come_up()
             with live.step() as step:
@@ -92,8 +92,8 @@ class Workday:
 
     def reservations_and_files(self) -> None:
         """Reservations come and go; a tree is staged in and out again."""
-        self.insist(lambda manager: manager.create("kept", "16MiB", **wish()))
-        self.insist(lambda manager: manager.create("spare", "16MiB", **wish()))
+        self.insist(lambda manager: manager.create("kept", "16MiB", **lifetime()))
+        self.insist(lambda manager: manager.create("spare", "16MiB", **lifetime()))
         self.succeed(FilesJob("kept", "inputs", str(self.folder / "inputs"), inward=True))
         self.insist(lambda manager: manager.destroy("spare", force=False))
         self.succeed(FilesJob("kept", "inputs", str(self.folder / "outputs"), inward=False))
@@ -201,7 +201,7 @@ class Workday:
         assert not re.search("Traceback|internal", self.instance.logs()), self.instance.logs()
 
 
-def wish(*, persistent: bool = True) -> dict[str, Any]:
+def lifetime(*, persistent: bool = True) -> dict[str, Any]:
     """How reservations are asked for here."""
     return {"persistent": persistent}
 

@@ -62,11 +62,11 @@ class Doors {
     exchange(admin);
     require(admin.welcome, "the first client is not let in");
     choices_ = choices;
-    wire::ReservationCreateT wish;
-    wish.name = "res";
-    wish.capacity_bytes = std::uint64_t{8} << 20;
-    wish.lifetime = 1;
-    send(admin, MessageType::reservation_create, protocol::pack(wish));
+    wire::ReservationCreateT asked;
+    asked.name = "res";
+    asked.capacity_bytes = std::uint64_t{8} << 20;
+    asked.lifetime = 1;
+    send(admin, MessageType::reservation_create, protocol::pack(asked));
     server_.turn();
     server_.settle(1);
     server::Peer peer;

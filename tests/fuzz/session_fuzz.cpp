@@ -33,11 +33,11 @@ class Session {
     require(server_.start().has_value());
     Slot admin;
     greet(admin);
-    wire::ReservationCreateT wish;
-    wish.name = "res";
-    wish.capacity_bytes = std::uint64_t{8} << 20;
-    wish.lifetime = 1;
-    const auto body = protocol::pack(wish);
+    wire::ReservationCreateT asked;
+    asked.name = "res";
+    asked.capacity_bytes = std::uint64_t{8} << 20;
+    asked.lifetime = 1;
+    const auto body = protocol::pack(asked);
     admin.send(MessageType::reservation_create, {body.data(), body.size()}, true);
     server_.turn();
     server_.settle(1);

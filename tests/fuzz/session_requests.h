@@ -90,59 +90,59 @@ class Requests {
   }
 
   Request writer_open() {
-    wire::WriterOpenT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
+    wire::WriterOpenT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
     const std::uint8_t shape = choices_.byte();
-    wish.ranks = 1 + shape % 3;
-    wish.rank = (shape / 3) % wish.ranks;
-    if (shape >= 250) wish.ranks = choices_.near32(wish.ranks);
-    slot_.rank = wish.rank;
-    slot_.ranks = wish.ranks;
-    wish.ranks_source = "the input";
-    wish.mode = choices_.seldom(3) ? 1 : 2;
+    asked.ranks = 1 + shape % 3;
+    asked.rank = (shape / 3) % asked.ranks;
+    if (shape >= 250) asked.ranks = choices_.near32(asked.ranks);
+    slot_.rank = asked.rank;
+    slot_.ranks = asked.ranks;
+    asked.ranks_source = "the input";
+    asked.mode = choices_.seldom(3) ? 1 : 2;
     const std::uint8_t flags = choices_.byte();
-    wish.when_full = 1 + flags % 3;
-    wish.durability = (flags & 0x10) != 0 ? 2 : 1;
-    wish.force = (flags & 0x20) != 0;
-    wish.rendezvous_readers = (flags & 0xC0) == 0xC0 ? 1 : 0;
-    wish.retention = Names::retention(choices_);
-    wish.block_timeout_ms = timeout_ms();
-    wish.open_timeout_ms = timeout_ms();
-    wish.grace_ms = timeout_ms();
-    if (choices_.seldom(4)) wish.append_after = some_step();
-    wish.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
-    wish.group = Names::group(choices_);
+    asked.when_full = 1 + flags % 3;
+    asked.durability = (flags & 0x10) != 0 ? 2 : 1;
+    asked.force = (flags & 0x20) != 0;
+    asked.rendezvous_readers = (flags & 0xC0) == 0xC0 ? 1 : 0;
+    asked.retention = Names::retention(choices_);
+    asked.block_timeout_ms = timeout_ms();
+    asked.open_timeout_ms = timeout_ms();
+    asked.grace_ms = timeout_ms();
+    if (choices_.seldom(4)) asked.append_after = some_step();
+    asked.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
+    asked.group = Names::group(choices_);
     // None, the one of before, as where an Open is sent again, or another.
     const std::size_t opening = choices_.below(4);
     if (opening >= 2) slot_.opening = opening == 2 ? slot_.opening + 1 : choices_.raw(8);
-    if (opening != 0) wish.opening = slot_.opening;
-    return {MessageType::writer_open, packed(wish)};
+    if (opening != 0) asked.opening = slot_.opening;
+    return {MessageType::writer_open, packed(asked)};
   }
   Request writer_rejoin() {
-    wire::WriterRejoinT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.epoch = choices_.near32(slot_.epoch);
-    wish.incarnation = choices_.near32(slot_.incarnation);
-    wish.rank = choices_.near32(slot_.rank);
-    wish.ranks = choices_.near32(slot_.ranks);
+    wire::WriterRejoinT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.epoch = choices_.near32(slot_.epoch);
+    asked.incarnation = choices_.near32(slot_.incarnation);
+    asked.rank = choices_.near32(slot_.rank);
+    asked.ranks = choices_.near32(slot_.ranks);
     const std::uint8_t flags = choices_.byte();
-    wish.when_full = 1 + flags % 3;
-    wish.durability = (flags & 0x10) != 0 ? 2 : 1;
-    wish.block_timeout_ms = timeout_ms();
-    wish.grace_ms = timeout_ms();
-    for (const wire::Extent& extent : slot_.granted) wish.held.push_back(changed(extent));
-    return {MessageType::writer_rejoin, packed(wish)};
+    asked.when_full = 1 + flags % 3;
+    asked.durability = (flags & 0x10) != 0 ? 2 : 1;
+    asked.block_timeout_ms = timeout_ms();
+    asked.grace_ms = timeout_ms();
+    for (const wire::Extent& extent : slot_.granted) asked.held.push_back(changed(extent));
+    return {MessageType::writer_rejoin, packed(asked)};
   }
   Request space_request() {
-    wire::SpaceRequestT wish;
+    wire::SpaceRequestT asked;
     constexpr std::uint64_t sizes[] = {8192, 1, 300'000, 3 << 20, 16 << 20};
-    wish.step = choices_.near(slot_.next_step);
-    wish.bytes = sizes[choices_.below(std::size(sizes))];
-    wish.ahead_bytes = choices_.seldom(4) ? choices_.near(wish.bytes) : 0;
-    if (choices_.seldom(32)) wish.bytes = choices_.raw(8);
-    return {MessageType::space_request, packed(wish)};
+    asked.step = choices_.near(slot_.next_step);
+    asked.bytes = sizes[choices_.below(std::size(sizes))];
+    asked.ahead_bytes = choices_.seldom(4) ? choices_.near(asked.bytes) : 0;
+    if (choices_.seldom(32)) asked.bytes = choices_.raw(8);
+    return {MessageType::space_request, packed(asked)};
   }
   Request part() {
     wire::PartT part;
@@ -185,68 +185,68 @@ class Requests {
     return {MessageType::part, packed(part)};
   }
   Request step_begin() {
-    wire::StepBeginT wish;
-    wish.step = choices_.near(slot_.next_step);
-    wish.lag_limit = choices_.below(3);
-    wish.timeout_ms = timeout_ms();
-    return {MessageType::step_begin, packed(wish)};
+    wire::StepBeginT asked;
+    asked.step = choices_.near(slot_.next_step);
+    asked.lag_limit = choices_.below(3);
+    asked.timeout_ms = timeout_ms();
+    return {MessageType::step_begin, packed(asked)};
   }
   Request writer_leave() {
-    wire::WriterLeaveT wish;
-    wish.reason = static_cast<wire::LeaveReason>(choices_.below(4));
-    if (choices_.seldom(2)) wish.step = some_step();
-    wish.text = Names::group(choices_);
-    return {MessageType::writer_leave, packed(wish), false};
+    wire::WriterLeaveT asked;
+    asked.reason = static_cast<wire::LeaveReason>(choices_.below(4));
+    if (choices_.seldom(2)) asked.step = some_step();
+    asked.text = Names::group(choices_);
+    return {MessageType::writer_leave, packed(asked), false};
   }
   Request writer_refused() {
-    wire::WriterRefusedT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.group = Names::group(choices_);
-    wish.ranks = choices_.near32(slot_.ranks);
-    wish.rank = choices_.near32(slot_.rank);
-    wish.text = Names::group(choices_);
-    return {MessageType::writer_refused, packed(wish)};
+    wire::WriterRefusedT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.group = Names::group(choices_);
+    asked.ranks = choices_.near32(slot_.ranks);
+    asked.rank = choices_.near32(slot_.rank);
+    asked.text = Names::group(choices_);
+    return {MessageType::writer_refused, packed(asked)};
   }
   Request step_abort() {
-    wire::StepAbortT wish;
-    wish.step = choices_.near(slot_.next_step);
-    return {MessageType::step_abort, packed(wish)};
+    wire::StepAbortT asked;
+    asked.step = choices_.near(slot_.next_step);
+    return {MessageType::step_abort, packed(asked)};
   }
 
   Request reader_open() {
-    wire::ReaderOpenT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.consumer = Names::consumer(choices_);
+    wire::ReaderOpenT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.consumer = Names::consumer(choices_);
     const std::uint8_t flags = choices_.byte();
-    wish.start_kind = static_cast<std::uint8_t>(1 + flags % 5);
-    wish.min_watermark = (flags & 0x20) != 0 ? 2 : 1;
-    wish.latest_only = (flags & 0x40) != 0;
-    wish.follow = (flags & 0x80) == 0;
-    wish.start_step = some_step();
-    wish.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
-    wish.open_timeout_ms = timeout_ms();
+    asked.start_kind = static_cast<std::uint8_t>(1 + flags % 5);
+    asked.min_watermark = (flags & 0x20) != 0 ? 2 : 1;
+    asked.latest_only = (flags & 0x40) != 0;
+    asked.follow = (flags & 0x80) == 0;
+    asked.start_step = some_step();
+    asked.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
+    asked.open_timeout_ms = timeout_ms();
     if (choices_.seldom(3)) {
-      wish.resume = true;
-      wish.session = choices_.near(slot_.session);
-      wish.epoch = choices_.near32(slot_.epoch);
-      wish.position = choices_.near(slot_.position);
-      wish.pins = slot_.keys;
+      asked.resume = true;
+      asked.session = choices_.near(slot_.session);
+      asked.epoch = choices_.near32(slot_.epoch);
+      asked.position = choices_.near(slot_.position);
+      asked.pins = slot_.keys;
       // One that it never got, or the same once more.
-      if (choices_.seldom(4)) wish.pins.push_back(some_key());
+      if (choices_.seldom(4)) asked.pins.push_back(some_key());
     }
-    return {MessageType::reader_open, packed(wish)};
+    return {MessageType::reader_open, packed(asked)};
   }
   Request step_get() {
-    wire::StepGetT wish;
-    wish.step = some_step();
-    return {MessageType::step_get, packed(wish)};
+    wire::StepGetT asked;
+    asked.step = some_step();
+    return {MessageType::step_get, packed(asked)};
   }
   Request step_release() {
-    wire::StepReleaseT wish;
-    for (std::size_t count = 1 + choices_.below(3); count > 0; --count) wish.steps.push_back(some_key());
-    return {MessageType::step_release, packed(wish), false};
+    wire::StepReleaseT asked;
+    for (std::size_t count = 1 + choices_.below(3); count > 0; --count) asked.steps.push_back(some_key());
+    return {MessageType::step_release, packed(asked), false};
   }
   Request cursor_move() {
     wire::CursorMoveT move;
@@ -256,119 +256,119 @@ class Requests {
     return {MessageType::cursor_move, packed(move)};
   }
   Request segments_get() {
-    wire::SegmentsGetT wish;
-    for (std::size_t count = choices_.below(6); count > 0; --count) wish.segments.push_back(choices_.near32(0));
-    return {MessageType::segments_get, packed(wish)};
+    wire::SegmentsGetT asked;
+    for (std::size_t count = choices_.below(6); count > 0; --count) asked.segments.push_back(choices_.near32(0));
+    return {MessageType::segments_get, packed(asked)};
   }
   Request step_check() {
-    wire::StepCheckT wish;
-    if (!choices_.seldom(16)) wish.key = std::make_unique<wire::StepKey>(some_key());
-    return {MessageType::step_check, packed(wish)};
+    wire::StepCheckT asked;
+    if (!choices_.seldom(16)) asked.key = std::make_unique<wire::StepKey>(some_key());
+    return {MessageType::step_check, packed(asked)};
   }
 
   Request reservation_create() {
-    wire::ReservationCreateT wish;
-    wish.name = Names::reservation(choices_);
-    wish.capacity_bytes = choices_.seldom(16) ? choices_.raw(8) : std::uint64_t{8} << 20;
+    wire::ReservationCreateT asked;
+    asked.name = Names::reservation(choices_);
+    asked.capacity_bytes = choices_.seldom(16) ? choices_.raw(8) : std::uint64_t{8} << 20;
     const std::uint8_t flags = choices_.byte();
-    wish.lifetime = 1 + (flags & 3) % 3;
-    if (choices_.seldom(8)) wish.owner_uid = choices_.near32(0);
-    if (choices_.seldom(8)) wish.owner_gid = choices_.near32(0);
+    asked.lifetime = 1 + (flags & 3) % 3;
+    if (choices_.seldom(8)) asked.owner_uid = choices_.near32(0);
+    if (choices_.seldom(8)) asked.owner_gid = choices_.near32(0);
     (void)choices_.byte();  // which inputs of the corpus have here
-    return {MessageType::reservation_create, packed(wish)};
+    return {MessageType::reservation_create, packed(asked)};
   }
   Request reservation_destroy() {
-    wire::ReservationDestroyT wish;
-    wish.name = Names::reservation(choices_);
-    wish.force = choices_.seldom(2);
-    return {MessageType::reservation_destroy, packed(wish)};
+    wire::ReservationDestroyT asked;
+    asked.name = Names::reservation(choices_);
+    asked.force = choices_.seldom(2);
+    return {MessageType::reservation_destroy, packed(asked)};
   }
   Request stream_remove() {
-    wire::StreamRemoveT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.force = choices_.seldom(2);
-    return {MessageType::stream_remove, packed(wish)};
+    wire::StreamRemoveT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.force = choices_.seldom(2);
+    return {MessageType::stream_remove, packed(asked)};
   }
   Request consumer_remove() {
-    wire::ConsumerRemoveT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.consumer = Names::consumer(choices_);
-    return {MessageType::consumer_remove, packed(wish)};
+    wire::ConsumerRemoveT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.consumer = Names::consumer(choices_);
+    return {MessageType::consumer_remove, packed(asked)};
   }
   Request retention_set() {
-    wire::RetentionSetT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.retention = Names::retention(choices_);
-    return {MessageType::retention_set, packed(wish)};
+    wire::RetentionSetT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.retention = Names::retention(choices_);
+    return {MessageType::retention_set, packed(asked)};
   }
   Request staged_mark() {
-    wire::StagedMarkT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.epoch = choices_.near32(1);
-    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
-    wish.receipt = choices_.seldom(8) ? std::string() : "receipt";
-    return {MessageType::staged_mark, packed(wish)};
+    wire::StagedMarkT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.epoch = choices_.near32(1);
+    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) asked.steps.push_back(choices_.near(count - 1));
+    asked.receipt = choices_.seldom(8) ? std::string() : "receipt";
+    return {MessageType::staged_mark, packed(asked)};
   }
   Request precious_set() {
-    wire::PreciousSetT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
-    wish.precious = !choices_.seldom(2);
-    return {MessageType::precious_set, packed(wish)};
+    wire::PreciousSetT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) asked.steps.push_back(choices_.near(count - 1));
+    asked.precious = !choices_.seldom(2);
+    return {MessageType::precious_set, packed(asked)};
   }
   Request steps_drop() {
-    wire::StepsDropT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
-    return {MessageType::steps_drop, packed(wish)};
+    wire::StepsDropT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) asked.steps.push_back(choices_.near(count - 1));
+    return {MessageType::steps_drop, packed(asked)};
   }
   Request audit_query() {
-    wire::AuditQueryT wish;
-    wish.read_data = choices_.seldom(2);
-    return {MessageType::audit_query, packed(wish)};
+    wire::AuditQueryT asked;
+    asked.read_data = choices_.seldom(2);
+    return {MessageType::audit_query, packed(asked)};
   }
   Request reservation_share() {
-    wire::ReservationShareT wish;
-    wish.name = Names::reservation(choices_);
+    wire::ReservationShareT asked;
+    asked.name = Names::reservation(choices_);
     if (!choices_.seldom(8)) {
-      wish.share = std::make_unique<wire::ShareT>();
-      wish.share->kind = static_cast<std::uint8_t>(choices_.below(4));
-      wish.share->id = static_cast<std::uint32_t>(choices_.below(3));
-      wish.share->rights = static_cast<std::uint8_t>(choices_.below(6));
+      asked.share = std::make_unique<wire::ShareT>();
+      asked.share->kind = static_cast<std::uint8_t>(choices_.below(4));
+      asked.share->id = static_cast<std::uint32_t>(choices_.below(3));
+      asked.share->rights = static_cast<std::uint8_t>(choices_.below(6));
     }
-    return {MessageType::reservation_share, packed(wish)};
+    return {MessageType::reservation_share, packed(asked)};
   }
   Request reservation_change() {
-    wire::ReservationChangeT wish;
-    wish.name = Names::reservation(choices_);
-    if (!choices_.seldom(4)) wish.lifetime = static_cast<std::uint8_t>(choices_.below(4));
-    if (!choices_.seldom(4)) wish.files_bytes = choices_.below(4) << 20;
-    return {MessageType::reservation_change, packed(wish)};
+    wire::ReservationChangeT asked;
+    asked.name = Names::reservation(choices_);
+    if (!choices_.seldom(4)) asked.lifetime = static_cast<std::uint8_t>(choices_.below(4));
+    if (!choices_.seldom(4)) asked.files_bytes = choices_.below(4) << 20;
+    return {MessageType::reservation_change, packed(asked)};
   }
   Request files_adopt() {
-    wire::FilesAdoptT wish;
-    wish.name = Names::reservation(choices_);
+    wire::FilesAdoptT asked;
+    asked.name = Names::reservation(choices_);
     constexpr const char* paths[] = {"", ".", "..", "a", "/", "a/../..", "../streams"};
-    wish.path = paths[choices_.below(std::size(paths))];
-    return {MessageType::files_adopt, packed(wish)};
+    asked.path = paths[choices_.below(std::size(paths))];
+    return {MessageType::files_adopt, packed(asked)};
   }
   Request token_create() {
-    wire::TokenCreateT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.rights = static_cast<std::uint32_t>(choices_.below(5));
-    wish.lifetime_s = choices_.seldom(8) ? 0 : 3600;
-    return {MessageType::token_create, packed(wish)};
+    wire::TokenCreateT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.rights = static_cast<std::uint32_t>(choices_.below(5));
+    asked.lifetime_s = choices_.seldom(8) ? 0 : 3600;
+    return {MessageType::token_create, packed(asked)};
   }
   Request token_revoke() {
-    wire::TokenRevokeT wish;
-    if (!choices_.seldom(4)) wish.token = "forebay-token-1." + std::string(choices_.below(200), 'a');
-    return {MessageType::token_revoke, packed(wish)};
+    wire::TokenRevokeT asked;
+    if (!choices_.seldom(4)) asked.token = "forebay-token-1." + std::string(choices_.below(200), 'a');
+    return {MessageType::token_revoke, packed(asked)};
   }
   Request home_query() {
     wire::HomeQueryT wish;
@@ -398,30 +398,30 @@ class Requests {
     return {MessageType::manager_call, packed(wish)};
   }
   Request steps_query() {
-    wire::StepsQueryT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = Names::stream(choices_);
-    wish.first = choices_.near(0);
-    wish.steps_max = choices_.near32(10);
-    return {MessageType::steps_query, packed(wish)};
+    wire::StepsQueryT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = Names::stream(choices_);
+    asked.first = choices_.near(0);
+    asked.steps_max = choices_.near32(10);
+    return {MessageType::steps_query, packed(asked)};
   }
   Request reservations_query() {
-    wire::ReservationsQueryT wish;
-    wish.name = Names::reservation(choices_);
-    return {MessageType::reservations_query, packed(wish)};
+    wire::ReservationsQueryT asked;
+    asked.name = Names::reservation(choices_);
+    return {MessageType::reservations_query, packed(asked)};
   }
   Request streams_query() {
-    wire::StreamsQueryT wish;
-    wish.reservation = Names::reservation(choices_);
-    wish.stream = choices_.seldom(2) ? "" : Names::stream(choices_);
-    return {MessageType::streams_query, packed(wish)};
+    wire::StreamsQueryT asked;
+    asked.reservation = Names::reservation(choices_);
+    asked.stream = choices_.seldom(2) ? "" : Names::stream(choices_);
+    return {MessageType::streams_query, packed(asked)};
   }
   /// Once more, for every connection begins with one.
   Request hello() {
-    wire::HelloT wish;
-    wish.version = choices_.near32(protocol::protocol_version);
-    wish.program = "the input";
-    return {MessageType::hello, packed(wish)};
+    wire::HelloT asked;
+    asked.version = choices_.near32(protocol::protocol_version);
+    asked.program = "the input";
+    return {MessageType::hello, packed(asked)};
   }
   template <class Table, MessageType type, bool is_answered = true>
   Request plain() {

@@ -34,7 +34,7 @@ class Slot {
     if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return false;
     socket_.emplace(std::move(socket));
     outstanding_.clear();
-    reader_wishes_.clear();
+    reader_opens_.clear();
     places_.clear();
     parts_.clear();
     is_wild_ = false;
@@ -123,21 +123,21 @@ class Slot {
     message.body.assign(bytes.begin(), bytes.end());
     switch (type) {
       case MessageType::writer_open:
-        if (const auto wish = protocol::body_of<wire::WriterOpen>(message))
-          places_[requests_] = {protocol::text_of((*wish)->reservation()), protocol::text_of((*wish)->stream())};
+        if (const auto asked = protocol::body_of<wire::WriterOpen>(message))
+          places_[requests_] = {protocol::text_of((*asked)->reservation()), protocol::text_of((*asked)->stream())};
         break;
       case MessageType::writer_rejoin:
-        if (const auto wish = protocol::body_of<wire::WriterRejoin>(message))
-          places_[requests_] = {protocol::text_of((*wish)->reservation()), protocol::text_of((*wish)->stream())};
+        if (const auto asked = protocol::body_of<wire::WriterRejoin>(message))
+          places_[requests_] = {protocol::text_of((*asked)->reservation()), protocol::text_of((*asked)->stream())};
         break;
       case MessageType::part:
         if (const auto part = protocol::body_of<wire::Part>(message); part && (*part)->holder() != 0)
           parts_[requests_] = {(*part)->step(), (*part)->holder(), ++clock_};
         break;
       case MessageType::reader_open:
-        if (const auto wish = protocol::body_of<wire::ReaderOpen>(message)) {
-          reader_wishes_[requests_].reset((*wish)->UnPack());
-          if ((*wish)->resume()) held.asked_to_keep(reader_wishes_[requests_]->pins);
+        if (const auto asked = protocol::body_of<wire::ReaderOpen>(message)) {
+          reader_opens_[requests_].reset((*asked)->UnPack());
+          if ((*asked)->resume()) held.asked_to_keep(reader_opens_[requests_]->pins);
         }
         break;
       case MessageType::step_release:
@@ -156,8 +156,8 @@ class Slot {
   }
   void take_reader(Message& message) {
     const auto opened = unpacked<wire::ReaderOpened>(message);
-    const auto wish = reader_wishes_.find(message.request);
-    const bool resumes = wish != reader_wishes_.end() && wish->second->resume;
+    const auto asked = reader_opens_.find(message.request);
+    const bool resumes = asked != reader_opens_.end() && asked->second->resume;
     // Who comes back under its number has held its steps all the time; another number is another reader.
     if (!resumes || opened->session != session || opened->uuid != reads_uuid) held.forget();
     for (const wire::StepKey& key : opened->lost_pins)
@@ -168,7 +168,7 @@ class Slot {
     } else {
       presence_ = std::move(message.descriptors.front());
     }
-    consumer = wish == reader_wishes_.end() ? "" : wish->second->consumer;
+    consumer = asked == reader_opens_.end() ? "" : asked->second->consumer;
     epoch = opened->epoch;
     session = opened->session;
     position = opened->position;
@@ -258,9 +258,9 @@ class Slot {
   bool is_wild_ = false;
   std::map<std::uint32_t, Descriptor> descriptors_;
   Descriptor presence_;
-  std::map<std::uint32_t, std::unique_ptr<wire::ReaderOpenT>> reader_wishes_;  ///< by request
-  std::map<std::uint32_t, std::pair<std::string, std::string>> places_;        ///< of a writer, by request
-  std::map<std::uint32_t, HeldPart> parts_;                                    ///< by request
+  std::map<std::uint32_t, std::unique_ptr<wire::ReaderOpenT>> reader_opens_;  ///< by request
+  std::map<std::uint32_t, std::pair<std::string, std::string>> places_;       ///< of a writer, by request
+  std::map<std::uint32_t, HeldPart> parts_;                                   ///< by request
   static inline std::uint64_t clock_ = 0;
 };
 

@@ -48,6 +48,7 @@ class SteppedServer {
     options_.capacity_bytes = std::uint64_t{64} << 20;
     options_.flush_interval_ms = flush_interval_ms;
     options_.restart_grace_ms = 3'600'000;
+    options_.checked_per_turn = server::ServerOptions::check_all;
     options_.door_limits.turn_ms = 3'600'000;  // what happens depends on the input alone
     if (port != 0) options_.listen = "127.0.0.1:" + std::to_string(port);
   }

@@ -123,8 +123,8 @@ def test_random_access_reads_any_step(reservation: str, streams: Streams) -> Non
 
 def test_adios2s_own_variables_are_left_alone_where_the_user_says_so(reservation: str, streams: Streams) -> None:
     write_steps(streams.io(f"{reservation}/flow"), 2)
-    for wish, seen in ((True, (1, 100, 111)), (False, (0, 0, 0))):
-        with adios2.Stream(streams.io(f"{reservation}/flow", variable_facts=wish), "flow", "r") as stream:
+    for with_facts, seen in ((True, (1, 100, 111)), (False, (0, 0, 0))):
+        with adios2.Stream(streams.io(f"{reservation}/flow", variable_facts=with_facts), "flow", "r") as stream:
             for step in stream:
                 facts = step.available_variables()["T"]
                 last = step.read("T")[2, 3]

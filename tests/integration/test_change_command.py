@@ -49,12 +49,12 @@ def test_create_of_the_same_succeeds_again(instance: CommandLineInstance) -> Non
 def test_create_of_another_says_what_differs_and_the_command_does_it(instance: CommandLineInstance) -> None:
     """What the message advises is run, and then the same `create` succeeds."""
     instance.ask("create", "grown", "--capacity", "16MiB")
-    wish = ("create", "grown", "--capacity", "16MiB", "--files", "3MiB", "--persistent")
-    done = instance.run(*wish)
+    line = ("create", "grown", "--capacity", "16MiB", "--files", "3MiB", "--persistent")
+    done = instance.run(*line)
     assert done.returncode == 1
     assert "it is not persistent; it has 0 B for files, not 3 MiB" in done.stderr
     assert instance.run(*advised_command(done.stderr)).returncode == 0
-    info = instance.ask(*wish)["reservation"]
+    info = instance.ask(*line)["reservation"]
     assert (info["lifetime"], info["files_bytes"]) == ("persistent", 3 << 20)
     done = instance.run("create", "grown", "--capacity", "16MiB")
     assert instance.run(*advised_command(done.stderr)).returncode == 0

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 import forebay
+from tests.support.follow_command import NOTE, follow, start
 from tests.support.load import until
-
-NOTE = ("--exec", sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + chr(10))")
 
 
 @pytest.fixture
@@ -30,23 +29,6 @@ def write(address: str, steps: int) -> None:
     with forebay.open(address, "w") as stream:
         for number in range(steps):
             stream.write("n", number)
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "forebay", "follow", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def follow(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error, without the line that says that an ended run is read."""
-    process = start(*arguments)
-    output, errors = process.communicate(timeout=100)
-    lines = errors.splitlines(keepends=True)
-    return process.returncode, output, "".join(line for line in lines if "its writer has gone" not in line)
 
 
 def told(*arguments: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -22,9 +21,8 @@ from forebay.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from tests.support.follow_command import NOTE, follow, start
 from tests.support.load import until
-
-NOTE = ("--exec", sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + chr(10))")
 
 
 @pytest.fixture(autouse=True)
@@ -55,21 +53,6 @@ def names(reservation: str, match: str = "plt?????", consumer: str = "", **optio
     """All that are given until the end."""
     with forebay.follow_files(f"{reservation}:run", match, consumer, **{"until": "end", **options}) as files:
         return [file.name for file in files]
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "forebay", "follow", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def follow(*arguments: str) -> tuple[int, str, str]:
-    process = start(*arguments)
-    output, errors = process.communicate(timeout=100)
-    return process.returncode, output, errors
 
 
 def test_files_are_given_while_the_program_runs(reservation: str, run: Path) -> None:

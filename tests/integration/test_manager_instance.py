@@ -266,12 +266,12 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
         outcomes: list[object] = []
 
         def churn(stop: threading.Event = stop, seed: int = round_number, outcomes: list[object] = outcomes) -> None:
-            wishes = random.Random(TEST_SEED + seed)
+            chance = random.Random(TEST_SEED + seed)
             while not stop.is_set():
-                name = wishes.choice("abc")
+                name = chance.choice("abc")
                 try:
                     with instance.manager() as manager:
-                        if wishes.random() < 0.5:
+                        if chance.random() < 0.5:
                             manager.create(name, "8MiB", persistent=True)
                         else:
                             manager.destroy(name, force=False)

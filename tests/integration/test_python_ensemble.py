@@ -15,6 +15,7 @@ import pytest
 
 import forebay
 from forebay.follower import Follower
+from tests.support.follow_command import follow
 from tests.support.load import until
 
 
@@ -190,17 +191,6 @@ def test_a_pattern_without_one_reservation_is_refused(reservation: str, pattern:
 def test_a_reservation_that_is_not_there_is_told(reservation: str) -> None:
     with pytest.raises(forebay.NotFoundError):
         forebay.follow_all("nowhere/member-*")
-
-
-def follow(*arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "forebay", "follow", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_a_command_runs_for_each_step_of_each_stream(reservation: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import forebay
+from tests.support.load import until
 from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
 
@@ -253,6 +254,13 @@ def mean_of(variable: forebay.Variable) -> tuple[int, float]:
     return variable.step.number, float(variable[...].mean())
 
 
+def mean_of_held(data: bytes) -> tuple[int, float]:
+    """The same of a step, by a view."""
+    with pickle.loads(data) as step:
+        assert step.pinned
+        return step.number, float(step["T"].view().mean())
+
+
 def test_handles_travel_by_address(address: str) -> None:
     stream = forebay.open(address, verify="first")
     copy = pickle.loads(pickle.dumps(stream))
@@ -269,6 +277,33 @@ def test_pickled_step_of_another_epoch_is_gone(address: str) -> None:
         step["T"] = 1.0
     with pytest.raises(forebay.StepGoneError, match="epoch"):
         pickle.loads(data)
+
+
+def test_a_pinned_step_can_be_opened_by_its_holders_children(address: str) -> None:
+    """Also once the writer has withdrawn it, and the stream has another step of its number."""
+    stream = forebay.open(address)
+    with stream[1] as held:
+        data = pickle.dumps(held)
+        with forebay.open(address, "a", append_after=0) as writer:
+            for number in (1, 2):
+                with writer.step() as step:
+                    step["T"] = np.full((128, 1024), 90.0 + number)
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            assert pool.submit(mean_of, held["T"]).result() == (1, 1)
+            assert pool.submit(mean_of, forebay.open(address)[1]["T"]).result() == (1, 91)
+            # What the child holds for itself is as safe as the parent's.
+            assert pool.submit(mean_of_held, data).result() == (1, 1)
+    gc.collect()
+
+    def is_gone() -> bool:
+        try:
+            pickle.loads(data).release()
+        except forebay.StepGoneError as error:
+            assert "the stream now has one of epoch" in str(error)  # noqa: PT017 - it is waited for
+            return True
+        return False
+
+    until(is_gone, "nobody to hold the step")
 
 
 def write_anew(address: str) -> None:

@@ -380,6 +380,29 @@ def test_following_stages_each_step_as_it_becomes_durable(reservation: str, tmp_
     check_destination(tmp_path / "out")
 
 
+def test_following_a_run_takes_no_other_runs_steps(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), follow=True, run="tuesday")
+    with forebay.open(job.stream, "w", run="monday") as stream:
+        write_steps(stream, 3)
+    assert stage(replace(job, run="monday"))["staged"] == [0, 1, 2]
+    results: list[dict[str, Any]] = []
+    staging = threading.Thread(target=lambda: results.append(stage(job)))
+    staging.start()
+    # It waits for the run, and is there before its first step.
+    with forebay.open(job.stream, "a", run="monday") as stream:
+        write_steps(stream, 2)
+    with forebay.open(job.stream, "a", run="tuesday", rendezvous_readers=1) as stream:
+        write_steps(stream, 2)
+    with forebay.open(job.stream, "a", run="wednesday") as stream:
+        write_steps(stream, 1)
+    staging.join(60)
+    (result,) = results
+    assert (result["staged"], result["lost"]) == ([5, 6], [])
+    # Taken up again it goes on with the same run.
+    again = stage(job)
+    assert (again["staged"], again["kept"], again["lost"]) == ([], [5, 6], [])
+
+
 def test_following_ends_when_the_last_chosen_step_is_there(reservation: str, tmp_path: Path) -> None:
     job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), steps="1,3", follow=True)
     with forebay.open(job.stream, "w") as stream:

@@ -51,17 +51,17 @@ class Cast:
 
     # Starting
 
-    def _start(self, role: str, command: str, program: tuple[str, ...] = (), **wish: Any) -> LoadProcess:
+    def _start(self, role: str, command: str, program: tuple[str, ...] = (), **given: Any) -> LoadProcess:
         self._count += 1
         name = f"{self.address}/{role}{self._count}"
-        told = {key: value for key, value in wish.items() if value is not None}
+        told = {key: value for key, value in given.items() if value is not None}
         self.log.tell("director", "started", name=name, role=role, stream=self.address, **told)
 
         def heard(event: dict[str, Any]) -> None:
             if event["event"] not in _UNTOLD:
                 self.log.hear(name, event)
 
-        arguments = (self.address,) if program else (command, self.address, *options(wish))
+        arguments = (self.address,) if program else (command, self.address, *options(given))
         process = LoadProcess(
             *arguments, environment=self._environment_of(role), program=self._program_of(role, program), heard=heard
         )
@@ -78,15 +78,15 @@ class Cast:
 
     def start_group(self) -> None:
         """A new group replaces the stream, or goes on after its last or an earlier step."""
-        wish = {**self.shape.writer_options(), "mode": "a", "group": f"g{self._count}"}
-        wish["steps"] = self.chance.choice([0, 0, 5, 40, 150])
+        given = {**self.shape.writer_options(), "mode": "a", "group": f"g{self._count}"}
+        given["steps"] = self.chance.choice([0, 0, 5, 40, 150])
         newest = self.newest()
         drawn = self.chance.random()
         if drawn < 0.12:
-            wish |= {"mode": "w", "force": True}
+            given |= {"mode": "w", "force": True}
         elif drawn < 0.35 and newest is not None:
-            wish |= {"append_after": self.chance.randint(max(0, newest - 20), newest), "force": True}
-        self.writers = [self._start("writer", "write", rank=rank, **wish) for rank in range(self.shape.ranks)]
+            given |= {"append_after": self.chance.randint(max(0, newest - 20), newest), "force": True}
+        self.writers = [self._start("writer", "write", rank=rank, **given) for rank in range(self.shape.ranks)]
         self._formed = False
 
     def newest(self) -> int | None:

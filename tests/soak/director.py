@@ -141,43 +141,43 @@ class Soak:
     def _act(self, cast: Cast, stages: StageOuts, *, violent: bool) -> None:
         """One action, and a moment in which it has an effect."""
         cast.reap()
-        wishes = ["reader"] * 5 + ["disturb"] * 6 + ["kill rank"] * 2 + ["stage out", "kill stagers", "look", "look"]
-        wishes += ["remove stream"] * (cast is not self._standing and self.chance.random() < 0.3)
-        wishes += ["create and destroy"] + ["destroy under clients"] * (self.chance.random() < 0.4)
-        wishes += ["kill server", "kill server", "kill manager"] * violent
-        wish = "group" if not cast.writers and self.chance.random() < 0.7 else self.chance.choice(wishes)
+        actions = ["reader"] * 5 + ["disturb"] * 6 + ["kill rank"] * 2 + ["stage out", "kill stagers", "look", "look"]
+        actions += ["remove stream"] * (cast is not self._standing and self.chance.random() < 0.3)
+        actions += ["create and destroy"] + ["destroy under clients"] * (self.chance.random() < 0.4)
+        actions += ["kill server", "kill server", "kill manager"] * violent
+        action = "group" if not cast.writers and self.chance.random() < 0.7 else self.chance.choice(actions)
         done: bool | None = True
-        if wish == "group":
+        if action == "group":
             if not cast.writers:
                 cast.start_group()
-        elif wish == "reader":
+        elif action == "reader":
             cast.start_reader()
-        elif wish == "disturb":
+        elif action == "disturb":
             done = cast.disturb_reader()
-        elif wish == "kill rank":
+        elif action == "kill rank":
             done = cast.kill_rank()
-        elif wish == "stage out":
+        elif action == "stage out":
             if cast is not self._standing:
                 stages.submit(cast)
-        elif wish == "kill stagers":
+        elif action == "kill stagers":
             done = stages.kill()
-        elif wish == "look":
+        elif action == "look":
             cast.look()
-        elif wish == "remove stream":
+        elif action == "remove stream":
             done = self._remove_stream(cast)
-        elif wish == "create and destroy":
+        elif action == "create and destroy":
             self._create("east", "16MiB")
             self._destroy("east")
-        elif wish == "destroy under clients":
+        elif action == "destroy under clients":
             done = self._destroy_under_clients()
-        elif wish == "kill server":
+        elif action == "kill server":
             self._kill_server(cast.log)
-        elif wish == "kill manager":
+        elif action == "kill manager":
             self.instance.kill_manager()
             self.instance.up()
             self.kills += 1
         if done:
-            self.actions[wish] += 1
+            self.actions[action] += 1
             cast.go_on(self.chance.choice([0.05, 0.2, 0.5]))
 
     def _kill_server(self, log: HistoryLog) -> None:

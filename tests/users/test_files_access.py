@@ -200,6 +200,20 @@ def test_a_private_file_that_is_moved_into_a_reservation_is_not_given_away(
         assert any("files/taken" in finding.what for finding in admin.audit())
 
 
+def test_what_is_named_as_left_is_one_line_that_steers_no_terminal(
+    server: Instance, files: Path, ada: User, bob: User, eve: User, common: Path
+) -> None:
+    """A name that ends the line could say anything in the next one; one that is no UTF-8 ended the command."""
+    name = os.fsencode(common) + b"/a\x1b[31m\nr: shared\xff"
+    bob.call(lambda: make(Path(os.fsdecode(name)), 0o600))
+    ada.call(lambda: os.rename(name, os.fsencode(files) + b"/" + os.path.basename(name)))
+    (left,) = share(server, eve, "write").files_left
+    assert "files/a\\x1b[31m\\x0ar: shared\\xff" in left
+    with server.admin() as admin:
+        (finding,) = (found for found in admin.audit() if "files/a" in found.what)
+        assert "\n" not in finding.what
+
+
 def test_a_hard_link_brings_nobody_into_a_file(
     server: Instance, files: Path, ada: User, bob: User, eve: User, common: Path
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 import forebay
 from forebay.cli import root
 from forebay.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from forebay.files.open_writers import is_being_written
 from forebay.views import mounting
 from forebay.views.checks import check, heal
 from forebay.views.formats import format_names
@@ -115,6 +116,16 @@ def test_a_mount_shows_every_step_in_every_format(reservation: str, folder: Path
     unmount(folder)
     assert os.listdir(folder) == []
     until(lambda: not processes(folder), "the end of the mount's processes")
+
+
+def test_nobody_can_tell_who_writes_a_file_of_a_mount(reservation: str, folder: Path) -> None:
+    write_every_kind(f"{reservation}/flow", steps=1)
+    mount(f"{reservation}/flow", folder, format_names(), None)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert is_being_written(descriptor, "flow@0.h5") is None
+    finally:
+        os.close(descriptor)
 
 
 def test_each_part_of_a_file_reads_the_same(reservation: str, folder: Path) -> None:

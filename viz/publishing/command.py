@@ -67,7 +67,7 @@ def publish(
         needs_packages("writing HDF5 files", "hdf5", "h5py")
     messages = error_console()
     published = 0
-    told: set[str] = set()
+    named: set[str] = set()
     with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source:
         names = variables.split(",") if variables else None
         publication: Publication | IdxPublication
@@ -83,9 +83,9 @@ def publish(
                     left_out = publication.publish(step)
                     step.ack()
                 published += 1
-                for name in sorted(set(left_out) - told):
+                for name in sorted(set(left_out) - named):
                     messages.print(Text(f"{name} is not published: {left_out[name]}"), soft_wrap=True)
-                    told.add(name)
+                    named.add(name)
     if as_json:
         print_json({"published": published, "steps": publication.steps, "index": str(publication.index)})
     else:

@@ -132,13 +132,15 @@ def view(
             with (
                 tells_interruption() as outcome,
                 Painter(scene, on_retry=lambda text: messages.print(Text(text), soft_wrap=True)) as painter,
-                Progress(messages, progress) as told,
+                Progress(messages, progress) as shown,
             ):
                 if movie is not None and frames is not None:
                     first = draws_latest_first(source, latest)
-                    _keep_frames(source, painter, movie, frames, sheet, frame_rate, first, timeout_seconds, told, drawn)
+                    _keep_frames(
+                        source, painter, movie, frames, sheet, frame_rate, first, timeout_seconds, shown, drawn
+                    )
                 elif movie is not None:
-                    _draw_movie(source, painter, movie, sheet, frame_rate, timeout_seconds, told, drawn)
+                    _draw_movie(source, painter, movie, sheet, frame_rate, timeout_seconds, shown, drawn)
                 elif follow:
                     assert out is not None
                     _draw_newest(source, painter, out, timeout_seconds, drawn)
@@ -192,7 +194,7 @@ def _draw_movie(
     sheet_path: Path | None,
     frame_rate: int,
     timeout_seconds: float | None,
-    told: Progress,
+    shown: Progress,
     drawn: list[int],
 ) -> None:
     """A movie of all steps that the stream has and gets, from the beginning."""
@@ -221,7 +223,7 @@ def _draw_movie(
                 drawn.append(step.number)
             if sheet is not None:
                 sheet.add(step.number, picture)
-            told.drawn(step.number)
+            shown.drawn(step.number)
 
 
 def _keep_frames(
@@ -233,7 +235,7 @@ def _keep_frames(
     frame_rate: int,
     latest: bool,
     timeout_seconds: float | None,
-    told: Progress,
+    shown: Progress,
     drawn: list[int],
 ) -> None:
     """A movie of all steps from frames that stay; the newest step may be drawn before those that were skipped."""
@@ -257,6 +259,6 @@ def _keep_frames(
                 while (step := coming.take()) is not None:
                     with step:
                         recorder.record(coming, step)
-                    told.drawn(step.number, coming.newest_known)
+                    shown.drawn(step.number, coming.newest_known)
         finally:
             drawn[:] = recorder.frames

@@ -321,19 +321,19 @@ class DocumentRecorder:
             self._log.begin(forebay.Address.parse(path).stream, uid=uid, **start)
 
     def _write_stop(self, document: Mapping[str, Any], path: str) -> None:
-        told: dict[str, Any] = {}
+        counts: dict[str, Any] = {}
         for detector in self._detectors:
             scan = detector.camera.scan or detector.camera.last
             if scan is not None and str(scan.address) == path:
                 detector.camera.halt()
-                told = {
+                counts = {
                     "frames_expected": scan.expected,
                     "frames_written": scan.frames_written,
                     "frames_missing": scan.missing,
                     "previews_lost": scan.previews_lost,
                 }
         name = forebay.Address.parse(path).stream
-        self._log.end(document["run_start"], document["exit_status"], document.get("reason", ""), scan=name, **told)
+        self._log.end(document["run_start"], document["exit_status"], document.get("reason", ""), scan=name, **counts)
 
 
 class ScanHandler:

@@ -175,7 +175,7 @@ def build_api(
                 "`forebay up --shared`, or start one of your own with `forebay up`",
                 str(root),
             )
-        wish = ReservationRow(
+        wanted = ReservationRow(
             name=request.name,
             capacity_bytes=parse_size(request.capacity),
             files_bytes=parse_size(request.files),
@@ -187,7 +187,7 @@ def build_api(
             account=request.account,
         )
         create = reservations.create_or_wait if request.wait else reservations.create
-        made = await slow_calls.run(peer.uid, create, wish, on=request.on)
+        made = await slow_calls.run(peer.uid, create, wanted, on=request.on)
         await asyncio.to_thread(changed)
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
 
@@ -210,10 +210,10 @@ def build_api(
         """The pools: name, capacity, what of it is free, what those who wait ask for."""
         pools = reservations.pools
         spaces = pools.spaces()
-        told = []
+        rows = []
         for key, pool in pools.settings.pools.items():
             capacity_bytes, free_bytes = pools.capacity(key, spaces)
-            told.append(
+            rows.append(
                 {
                     "name": pool.name,
                     "capacity_bytes": capacity_bytes,
@@ -222,7 +222,7 @@ def build_api(
                     "waiting_bytes": pools.waiting_bytes(key),
                 }
             )
-        return told
+        return rows
 
     @api.get("/queue")
     def list_queue(peer: CurrentPeer) -> list[dict[str, Any]]:
@@ -249,8 +249,8 @@ def build_api(
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
         receipt = await asyncio.to_thread(supervisor.receipts.find, row.id, row.owner_uid)
-        told = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.end["crc32c"]}
-        return _tell(row, supervisor.version(row.id)) | {"receipt": told}
+        place = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.end["crc32c"]}
+        return _tell(row, supervisor.version(row.id)) | {"receipt": place}
 
     @api.get("/stages")
     async def list_stages(peer: CurrentPeer) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ class HoldRequest(BaseModel):
     ttl_seconds: float | None = Field(default=None, description="how long it lasts; none: until it is detached")
 
     def hold(self) -> Hold:
-        """The wish."""
+        """What is asked for."""
         return Hold(self.reservation, self.holder, ttl_seconds=self.ttl_seconds)
 
 
@@ -35,7 +35,7 @@ class AttachRequest(HoldRequest):
     process: str | None = Field(default=None, description="which one: see forebay.manager.process_identity")
 
     def hold(self) -> Hold:
-        """The wish."""
+        """What is asked for."""
         return Hold(self.reservation, self.holder, self.pid, self.process, self.ttl_seconds)
 
 

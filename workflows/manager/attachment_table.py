@@ -97,7 +97,7 @@ class AttachmentTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put(self, wish: AttachmentRow) -> AttachmentRow:
+    def put(self, request: AttachmentRow) -> AttachmentRow:
         """Enters a holder, or renews it where it is there already.
 
         Raises
@@ -108,47 +108,49 @@ class AttachmentTable:
             It has as many holders as are counted, or as many of this user as may be.
         """
         with self._database.change() as connection:
-            state = _lock(connection, wish.reservation)
+            state = _lock(connection, request.reservation)
             if state is None or state is ReservationState.LOST:
-                raise NotFoundError(f"there is no reservation {wish.reservation}", wish.reservation)
+                raise NotFoundError(f"there is no reservation {request.reservation}", request.reservation)
             if state is not ReservationState.PRESENT:
-                raise BusyError(f"reservation {wish.reservation} is {state.value}; try again later", wish.reservation)
-            known = connection.execute(_attachments.select().where(_same(wish))).mappings().first()
+                raise BusyError(
+                    f"reservation {request.reservation} is {state.value}; try again later", request.reservation
+                )
+            known = connection.execute(_attachments.select().where(_same(request))).mappings().first()
             values = {
-                "pid": wish.pid,
-                "process": wish.process,
-                "ttl_seconds": wish.ttl_seconds,
-                "expires_ns": wish.expires_ns,
+                "pid": request.pid,
+                "process": request.process,
+                "ttl_seconds": request.ttl_seconds,
+                "expires_ns": request.expires_ns,
             }
             if known is None:
-                _check_place(connection, wish)
+                _check_place(connection, request)
                 values |= {
-                    "reservation": wish.reservation,
-                    "kind": wish.kind,
-                    "holder": wish.holder,
-                    "owner_uid": wish.owner_uid,
+                    "reservation": request.reservation,
+                    "kind": request.kind,
+                    "holder": request.holder,
+                    "owner_uid": request.owner_uid,
                     "created_ns": time.time_ns(),
                 }
                 connection.execute(_attachments.insert().values(values))
             else:
                 connection.execute(_attachments.update().where(_attachments.c.id == known["id"]).values(values))
-            connection.execute(_unattached.delete().where(_unattached.c.reservation == wish.reservation))
-            row = _row(connection.execute(_attachments.select().where(_same(wish))).mappings().one())
-        self._database.note("attachments", wish.reservation)
+            connection.execute(_unattached.delete().where(_unattached.c.reservation == request.reservation))
+            row = _row(connection.execute(_attachments.select().where(_same(request))).mappings().one())
+        self._database.note("attachments", request.reservation)
         return row
 
-    def extend(self, wish: AttachmentRow) -> AttachmentRow:
+    def extend(self, request: AttachmentRow) -> AttachmentRow:
         """Gives a holder another end; NotFoundError if it is not attached."""
         with self._database.change() as connection:
-            values = {"ttl_seconds": wish.ttl_seconds, "expires_ns": wish.expires_ns}
-            changed = connection.execute(_attachments.update().where(_same(wish)).values(values))
+            values = {"ttl_seconds": request.ttl_seconds, "expires_ns": request.expires_ns}
+            changed = connection.execute(_attachments.update().where(_same(request)).values(values))
             if not changed.rowcount:
                 raise NotFoundError(
-                    f"{wish.holder} is not attached to {wish.reservation}; it was detached, or its time was up. "
-                    f"`forebay attach {wish.reservation}` attaches it again, if the reservation is still there",
-                    wish.reservation,
+                    f"{request.holder} is not attached to {request.reservation}; it was detached, or its time was up. "
+                    f"`forebay attach {request.reservation}` attaches it again, if the reservation is still there",
+                    request.reservation,
                 )
-            return _row(connection.execute(_attachments.select().where(_same(wish))).mappings().one())
+            return _row(connection.execute(_attachments.select().where(_same(request))).mappings().one())
 
     def end(self, row: AttachmentRow, reason: str) -> bool:
         """Removes a holder; False if it is not there. With the last one goes a reservation that is not persistent."""
@@ -298,30 +300,31 @@ def _refuse_if_held(name: str, holders: list[AttachmentRow]) -> None:
     )
 
 
-def _check_place(connection: sql.Connection, wish: AttachmentRow) -> None:
+def _check_place(connection: sql.Connection, request: AttachmentRow) -> None:
     """NoSpaceError if there is no place for one more of this user."""
 
     def count(*of: sql.ColumnElement[bool]) -> int:
         return connection.scalar(sql.select(sql.func.count()).select_from(_attachments).where(*of)) or 0
 
-    there, own = _attachments.c.reservation == wish.reservation, _attachments.c.owner_uid == wish.owner_uid
+    there, own = _attachments.c.reservation == request.reservation, _attachments.c.owner_uid == request.owner_uid
     taken = count(there)
     if taken >= _ATTACHMENTS_MAX:
         raise NoSpaceError(
-            f"reservation {wish.reservation} has {_ATTACHMENTS_MAX} attachments, and takes no more", wish.reservation
+            f"reservation {request.reservation} has {_ATTACHMENTS_MAX} attachments, and takes no more",
+            request.reservation,
         )
-    if wish.kind is not AttachmentKind.USER or is_administrator(wish.owner_uid):
+    if request.kind is not AttachmentKind.USER or is_administrator(request.owner_uid):
         return
     if taken >= _ATTACHMENTS_MAX - _RESERVE and count(there, own) >= _FEW:
         raise NoSpaceError(
-            f"reservation {wish.reservation} has {taken} attachments; the last {_RESERVE} places are for users who "
+            f"reservation {request.reservation} has {taken} attachments; the last {_RESERVE} places are for users who "
             f"have fewer than {_FEW}; detach some",
-            wish.reservation,
+            request.reservation,
         )
     if count(own, _attachments.c.kind == AttachmentKind.USER) >= _OF_ONE_USER_MAX:
         raise NoSpaceError(
-            f"user {wish.owner_uid} has {_OF_ONE_USER_MAX} attachments, as many as may be; detach some",
-            wish.reservation,
+            f"user {request.owner_uid} has {_OF_ONE_USER_MAX} attachments, as many as may be; detach some",
+            request.reservation,
         )
 
 

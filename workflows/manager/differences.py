@@ -12,28 +12,30 @@ from forebay.workflows.manager.database import ReservationRow
 __all__ = ["another_exists"]
 
 
-def another_exists(wish: ReservationRow, have: ReservationRow, granularity_bytes: int) -> AlreadyExistsError | None:
+def another_exists(request: ReservationRow, have: ReservationRow, granularity_bytes: int) -> AlreadyExistsError | None:
     """What to tell who asks for a reservation whose name is taken; None if it is the one that they ask for."""
-    if have.owner_uid != wish.owner_uid:
-        return AlreadyExistsError("the name is taken by a reservation of another user; choose another", wish.name)
+    if have.owner_uid != request.owner_uid:
+        return AlreadyExistsError("the name is taken by a reservation of another user; choose another", request.name)
 
     def rounded(size_bytes: int) -> int:
         return -(-size_bytes // granularity_bytes) * granularity_bytes
 
     fixed: list[str] = []
     changeable: list[str] = []
-    command = ["forebay", "change", wish.name]
-    if rounded(wish.capacity_bytes) != have.capacity_bytes:
-        fixed.append(f"it has {format_size(have.capacity_bytes)} for streams, not {format_size(wish.capacity_bytes)}")
-    for what, wanted, had in (("pool", wish.pool, have.pool), ("account", wish.account, have.account)):
+    command = ["forebay", "change", request.name]
+    if rounded(request.capacity_bytes) != have.capacity_bytes:
+        fixed.append(
+            f"it has {format_size(have.capacity_bytes)} for streams, not {format_size(request.capacity_bytes)}"
+        )
+    for what, wanted, had in (("pool", request.pool, have.pool), ("account", request.account, have.account)):
         if wanted != had:
             fixed.append(f"it is of {_named(what, had)}, not of {_named(what, wanted)}")
-    if wish.persistent != have.persistent:
-        changeable.append("it is not persistent" if wish.persistent else "it is persistent")
-        command.append("--persistent" if wish.persistent else "--not-persistent")
-    if rounded(wish.files_bytes) != have.files_bytes:
-        changeable.append(f"it has {format_size(have.files_bytes)} for files, not {format_size(wish.files_bytes)}")
-        command += ["--files", _exact(rounded(wish.files_bytes))]
+    if request.persistent != have.persistent:
+        changeable.append("it is not persistent" if request.persistent else "it is persistent")
+        command.append("--persistent" if request.persistent else "--not-persistent")
+    if rounded(request.files_bytes) != have.files_bytes:
+        changeable.append(f"it has {format_size(have.files_bytes)} for files, not {format_size(request.files_bytes)}")
+        command += ["--files", _exact(rounded(request.files_bytes))]
     if not fixed and not changeable:
         return None
     cures = []
@@ -45,7 +47,7 @@ def another_exists(wish: ReservationRow, have: ReservationRow, granularity_bytes
         )
     return AlreadyExistsError(
         f"a reservation of this name exists and differs: {'; '.join(fixed + changeable)}. {'; '.join(cures)}",
-        wish.name,
+        request.name,
     )
 
 

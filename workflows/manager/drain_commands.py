@@ -34,20 +34,20 @@ def drain(
     Slurm starts no further job with a burst buffer there. Jobs that run end as usual. A restart changes nothing.
     """
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.drain(reason, server)
+        answer = manager.drain(reason, server)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    console().print(f"server {told['server']} makes no new reservations", markup=False, soft_wrap=True)
+    console().print(f"server {answer['server']} makes no new reservations", markup=False, soft_wrap=True)
 
 
 @undrain_app.command(epilog="Example: forebay undrain")
 def undrain(server: ServerArgument = "", as_json: JsonOption = False) -> None:
     """Let a server make reservations again; idempotent."""
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.undrain(server)
+        answer = manager.undrain(server)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    before = "" if told["was_drained"] else ", as before"
-    console().print(f"server {told['server']} makes reservations{before}", markup=False, soft_wrap=True)
+    before = "" if answer["was_drained"] else ", as before"
+    console().print(f"server {answer['server']} makes reservations{before}", markup=False, soft_wrap=True)

@@ -49,7 +49,7 @@ class Pools:
         """When the manager has come up: nobody who waits could be heard before."""
         self._queue.greet_all()
 
-    def check(self, wish: ReservationRow, *, queues: bool, on: Sequence[str] = ()) -> Placement:
+    def check(self, request: ReservationRow, *, queues: bool, on: Sequence[str] = ()) -> Placement:
         """Where the reservation may be made now; raises as `admit` does.
 
         Parameters
@@ -57,34 +57,34 @@ class Pools:
         on : sequence of str
             Only on one of these servers; empty: on any.
         """
-        who = Who.of(wish.owner_uid)
-        if wish.account:
-            self.settings.account(wish.account).check_has(who)
+        who = Who.of(request.owner_uid)
+        if request.account:
+            self.settings.account(request.account).check_has(who)
         waiting = self.queue() if queues else []
-        before = next((number for number, row in enumerate(waiting) if row.name == wish.name), len(waiting))
+        before = next((number for number, row in enumerate(waiting) if row.name == request.name), len(waiting))
         return admit(
-            replace(_ask(wish, who), servers=1, on=tuple(on)),
+            replace(_ask(request, who), servers=1, on=tuple(on)),
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
             servers=self.spaces(),
             before=waiting[:before],
         )
 
-    def has_room(self, wish: ReservationRow, also: Iterable[Held]) -> bool:
+    def has_room(self, request: ReservationRow, also: Iterable[Held]) -> bool:
         """The reservation could be made now, beside what is held and what `also` will be."""
-        return self._would_admit(wish, [*self._database.held(), *also])
+        return self._would_admit(request, [*self._database.held(), *also])
 
-    def check_ever(self, wish: ReservationRow) -> None:
+    def check_ever(self, request: ReservationRow) -> None:
         """NoSpaceError if there never will be room for the reservation: it is larger than the pool or a quota."""
-        self._would_admit(wish, [])
+        self._would_admit(request, [])
 
-    def _would_admit(self, wish: ReservationRow, held: list[Held]) -> bool:
+    def _would_admit(self, request: ReservationRow, held: list[Held]) -> bool:
         """Whether there is room beside what is held by the manager's own books."""
         held_bytes = sum(alike.count * alike.size_bytes for alike in held)
         servers = [replace(server, free_bytes=server.capacity_bytes - held_bytes) for server in self.own_space()]
         try:
             admit(
-                _ask(wish, Who.of(wish.owner_uid)),
+                _ask(request, Who.of(request.owner_uid)),
                 settings=self.settings,
                 holdings=Holdings(self.settings, held),
                 servers=servers,
@@ -112,11 +112,11 @@ class Pools:
             can_wait=False,
         )
 
-    def enter(self, wish: ReservationRow) -> None:
+    def enter(self, request: ReservationRow) -> None:
         """Takes a place in the queue, or keeps the one it has; raises as `QueueTable.enter` does."""
-        if _NAME.fullmatch(wish.name) is None:
+        if _NAME.fullmatch(request.name) is None:
             raise InvalidArgumentError("a name has a letter, then up to 63 letters, digits, '_', '.' or '-'")
-        self._queue.enter(wish)
+        self._queue.enter(request)
 
     def leave(self, name: str, owner_uid: int | None = None) -> bool:
         """Waits no longer; False if nobody (or not this user) waits under that name."""
@@ -127,7 +127,7 @@ class Pools:
         self._queue.forget_silent()
         return self._queue.all()
 
-    def place(self, wish: ReservationRow, error: FullError) -> Place:
+    def place(self, request: ReservationRow, error: FullError) -> Place:
         """What to tell somebody who waits.
 
         Raises
@@ -139,15 +139,15 @@ class Pools:
         refusing = any(space.refuses for space in spaces)
         nothing_held = all(space.free_bytes == space.capacity_bytes for space in spaces)
         if not error.ahead and nothing_held and not refusing:
-            self._queue.leave(wish.name)
+            self._queue.leave(request.name)
             raise NoSpaceError(error.what, error.where)
         waiting = self._queue.all()
-        own = next((row for row in waiting if row.name == wish.name), None)
-        pool = wish.pool
+        own = next((row for row in waiting if row.name == request.name), None)
+        pool = request.pool
         wanted = sum(row.size_bytes for row in waiting if row.pool == pool and (own is None or row.id <= own.id))
         _, free = self.capacity(pool, spaces)
         return Place(
-            name=wish.name,
+            name=request.name,
             ahead=error.ahead,
             since_ns=time.time_ns() if own is None else own.created_ns,
             reason=error.what,
@@ -180,5 +180,5 @@ class Pools:
         return self._servers.spaces(own_only=True)
 
 
-def _ask(wish: ReservationRow, who: Who) -> Ask:
-    return Ask(wish.pool, wish.account, wish.capacity_bytes + wish.files_bytes, who, wish.files_bytes)
+def _ask(request: ReservationRow, who: Who) -> Ask:
+    return Ask(request.pool, request.account, request.capacity_bytes + request.files_bytes, who, request.files_bytes)

@@ -55,7 +55,7 @@ class QueueTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def enter(self, wish: ReservationRow) -> QueueRow:
+    def enter(self, request: ReservationRow) -> QueueRow:
         """Takes a place at the end, or says again that the one at that name is wanted.
 
         Raises
@@ -66,29 +66,34 @@ class QueueTable:
             The queue is full, or as many of it are this user's as may be.
         """
         now = time.time_ns()
-        size_bytes = wish.capacity_bytes + wish.files_bytes
-        asked = {"pool": wish.pool, "account": wish.account, "size_bytes": size_bytes, "owner_uid": wish.owner_uid}
+        size_bytes = request.capacity_bytes + request.files_bytes
+        asked = {
+            "pool": request.pool,
+            "account": request.account,
+            "size_bytes": size_bytes,
+            "owner_uid": request.owner_uid,
+        }
         with self._database.change() as connection:
-            known = connection.execute(_queue.select().where(_queue.c.name == wish.name)).mappings().first()
-            if known is not None and known["owner_uid"] != wish.owner_uid:
-                raise PermissionDeniedError(f"another user waits for a reservation {wish.name}; choose another name")
+            known = connection.execute(_queue.select().where(_queue.c.name == request.name)).mappings().first()
+            if known is not None and known["owner_uid"] != request.owner_uid:
+                raise PermissionDeniedError(f"another user waits for a reservation {request.name}; choose another name")
             if known is not None and all(known[key] == value for key, value in asked.items()):
                 connection.execute(_queue.update().where(_queue.c.id == known["id"]).values(seen_ns=now))
             else:
                 # Who wants something else goes to the end.
-                connection.execute(_queue.delete().where(_queue.c.name == wish.name))
+                connection.execute(_queue.delete().where(_queue.c.name == request.name))
                 if (connection.scalar(sql.select(sql.func.count()).select_from(_queue)) or 0) >= _LENGTH_MAX:
                     raise NoSpaceError(f"{_LENGTH_MAX} wait for space already, and no more may")
-                own = sql.select(sql.func.count()).where(_queue.c.owner_uid == wish.owner_uid)
-                if not is_administrator(wish.owner_uid) and (connection.scalar(own) or 0) >= _OF_ONE_USER_MAX:
+                own = sql.select(sql.func.count()).where(_queue.c.owner_uid == request.owner_uid)
+                if not is_administrator(request.owner_uid) and (connection.scalar(own) or 0) >= _OF_ONE_USER_MAX:
                     raise NoSpaceError(
-                        f"{_OF_ONE_USER_MAX} reservations of user {wish.owner_uid} wait for space already, as many as "
-                        "may; wait until some are there"
+                        f"{_OF_ONE_USER_MAX} reservations of user {request.owner_uid} wait for space already, as many "
+                        "as may; wait until some are there"
                     )
                 connection.execute(
-                    _queue.insert().values(asked | {"name": wish.name, "created_ns": now, "seen_ns": now})
+                    _queue.insert().values(asked | {"name": request.name, "created_ns": now, "seen_ns": now})
                 )
-            return _row(connection.execute(_queue.select().where(_queue.c.name == wish.name)).mappings().one())
+            return _row(connection.execute(_queue.select().where(_queue.c.name == request.name)).mappings().one())
 
     def leave(self, name: str, owner_uid: int | None = None) -> bool:
         """Gives a place up; False if there is none (of that user)."""

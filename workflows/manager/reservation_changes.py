@@ -35,19 +35,19 @@ class ReservationChanges:
         self._attachments = AttachmentTable(database)
         self._servers = servers
 
-    def create(self, wish: ReservationRow) -> ReservationInfo:
+    def create(self, request: ReservationRow) -> ReservationInfo:
         """Has the server create it; FullError if it has no room, or as the server refuses."""
-        with self._servers.of(wish).admin() as admin:
+        with self._servers.of(request).admin() as admin:
             try:
                 return admin.create(
-                    wish.name,
-                    wish.capacity_bytes,
-                    files=wish.files_bytes,
-                    persistent=wish.persistent,
-                    owner_uid=wish.owner_uid,
-                    owner_gid=wish.owner_gid,
-                    pool=wish.pool,
-                    account=wish.account,
+                    request.name,
+                    request.capacity_bytes,
+                    files=request.files_bytes,
+                    persistent=request.persistent,
+                    owner_uid=request.owner_uid,
+                    owner_gid=request.owner_gid,
+                    pool=request.pool,
+                    account=request.account,
                 )
             except NoSpaceError as error:
                 raise FullError(error.what, error.where) from None
@@ -87,11 +87,11 @@ class ReservationChanges:
         else:
             self._database.forget_reservation(row.name)
 
-    def refuse_other(self, wish: ReservationRow, have: ReservationRow) -> None:
+    def refuse_other(self, request: ReservationRow, have: ReservationRow) -> None:
         """AlreadyExistsError if the reservation of that name is another one than is asked for."""
         with self._servers.of(have).admin() as admin:
             granularity_bytes = admin.server().granularity_bytes
-        if error := another_exists(wish, have, granularity_bytes):
+        if error := another_exists(request, have, granularity_bytes):
             raise error
 
     def adopt_from_server(self, name: str) -> ReservationRow | None:

@@ -94,8 +94,8 @@ def create(
     shared: forebay.ReservationInfo | None = None
     if shares:
         with forebay.Admin(chosen_or_current()) as admin:
-            for wish in shares:
-                shared = apply_share(admin, name, wish)
+            for request in shares:
+                shared = apply_share(admin, name, request)
             assert shared is not None
             info = shared.as_dict()
     stages = [] if not rules else begin_stages(chosen_or_current(), rules)
@@ -104,8 +104,8 @@ def create(
         return
     _say_what_is_there(info, "" if shared is None else f"; {access_text(shared)}")
     for stage, rule in zip(stages, rules, strict=True):
-        told = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
-        console().print(told, markup=False, soft_wrap=True)
+        line = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
+        console().print(line, markup=False, soft_wrap=True)
 
 
 def _say_what_is_there(info: dict[str, Any], access: str = "") -> None:
@@ -159,11 +159,11 @@ def destroy(
     """Destroy a reservation with all its streams and files; idempotent."""
     check_reservation(name)
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.destroy(name, force=force)
+        answer = manager.destroy(name, force=force)
     if as_json:
-        print_json(told)
-    elif told["existed"]:
+        print_json(answer)
+    elif answer["existed"]:
         console().print(f"{name}: destroyed", markup=False, soft_wrap=True)
     else:
-        near = f"; did you mean {' or '.join(told['near'])}?" if told["near"] else ""
+        near = f"; did you mean {' or '.join(answer['near'])}?" if answer["near"] else ""
         console().print(f"{name}: there was no such reservation{near}", markup=False, soft_wrap=True)

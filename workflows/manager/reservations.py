@@ -57,11 +57,11 @@ class Reservations:
         self.servers = servers
         self.pools = Pools(database, servers, pools or PoolSettings())
         self._changes = ReservationChanges(database, servers)
-        self._turns = NameTurns()  # One change of each at a time: wish, call, outcome.
+        self._turns = NameTurns()  # One change of each at a time: request, call, outcome.
         self._reconciliation = Reconciliation(database, servers, self.pools, self._changes, self._turns)
         self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
 
-    def create(self, wish: ReservationRow, *, queues: bool = True, on: Sequence[str] = ()) -> ReservationInfo:
+    def create(self, request: ReservationRow, *, queues: bool = True, on: Sequence[str] = ()) -> ReservationInfo:
         """Creates the reservation; idempotent.
 
         Parameters
@@ -80,32 +80,34 @@ class Reservations:
         NoSpaceError, StorageError
             The manager's disk is full or fails; asked again when it does not, it is created if it was not.
         """
-        with self._turns.of(wish.name):
-            known = self._database.reservation(wish.name)
+        with self._turns.of(request.name):
+            known = self._database.reservation(request.name)
             if known is not None:
-                wish = replace(wish, server=known.server)
+                request = replace(request, server=known.server)
             if known is not None and known.state is ReservationState.PRESENT:
-                self._changes.refuse_other(wish, known)
+                self._changes.refuse_other(request, known)
             else:
                 with self._admission:
                     if known is None and queues:
-                        self._check_count(wish.owner_uid)
-                    placement = self.pools.check(wish, queues=queues, on=self._where(known, on, queues=queues))
-                    wish = replace(wish, server=self.servers.key_of(placement.home))
-                    self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
+                        self._check_count(request.owner_uid)
+                    placement = self.pools.check(request, queues=queues, on=self._where(known, on, queues=queues))
+                    request = replace(request, server=self.servers.key_of(placement.home))
+                    self._database.put_reservation(replace(request, state=ReservationState.CREATING))
             try:
-                info = self._changes.create(wish)
+                info = self._changes.create(request)
             except DisconnectedError:
                 raise
             except ForebayError as error:
                 if known is None:
-                    self._database.forget_reservation(wish.name)
+                    self._database.forget_reservation(request.name)
                 elif known.state is not ReservationState.PRESENT:
                     self._database.put_reservation(known)
-                if isinstance(error, AlreadyExistsError) and (existing := self._changes.adopt_from_server(wish.name)):
-                    self._changes.refuse_other(wish, existing)
+                if isinstance(error, AlreadyExistsError) and (
+                    existing := self._changes.adopt_from_server(request.name)
+                ):
+                    self._changes.refuse_other(request, existing)
                 raise
-            self._changes.adopt(info, wish.server)
+            self._changes.adopt(info, request.server)
             self.servers.tell_directory()
             return info
 
@@ -183,22 +185,22 @@ class Reservations:
                 self._attachments.forget_unattached(name)
             return info
 
-    def create_or_wait(self, wish: ReservationRow, *, on: Sequence[str] = ()) -> ReservationInfo | Place:
+    def create_or_wait(self, request: ReservationRow, *, on: Sequence[str] = ()) -> ReservationInfo | Place:
         """As `create`; where there is no room now, takes a place in the queue, or keeps the one it has.
 
         To be called again and again: a place at which nobody asks any more is lost (`QueueTable`).
         """
-        self.pools.enter(wish)
+        self.pools.enter(request)
         try:
-            info = self.create(wish, on=on)
+            info = self.create(request, on=on)
         except FullError as error:
-            return self.pools.place(wish, error)
+            return self.pools.place(request, error)
         except DisconnectedError:
             raise
         except ForebayError:
-            self.pools.leave(wish.name)
+            self.pools.leave(request.name)
             raise
-        self.pools.leave(wish.name)
+        self.pools.leave(request.name)
         return info
 
     def destroy(self, name: str, *, force: bool, by: Asker | None) -> bool:

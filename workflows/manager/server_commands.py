@@ -35,13 +35,13 @@ def servers(context: typer.Context, as_json: JsonOption = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.servers()
+        answer = manager.servers()
     if as_json:
-        print_json({"servers": told})
+        print_json({"servers": answer})
         return
     print_table(
         ("SERVER", "ADDRESS", "STATE", ">CAPACITY", ">FREE", ">RESERVATIONS", "SINCE"),
-        map(_row, told),
+        map(_row, answer),
         empty="no servers",
     )
 
@@ -91,14 +91,14 @@ def key(
 def retire(name: NameArgument, as_json: JsonOption = False) -> None:
     """Let a server take nothing new. It leaves the pool with its last reservation; data is not moved off it."""
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.retire(name)
+        answer = manager.retire(name)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    if told["left"]:
+    if answer["left"]:
         text = f"{name} is not in the pool any more"
     else:
-        text = f"{name} leaves the pool when these reservations are gone: {', '.join(told['reservations'])}"
+        text = f"{name} leaves the pool when these reservations are gone: {', '.join(answer['reservations'])}"
     console().print(text, markup=False, soft_wrap=True)
 
 
@@ -116,9 +116,9 @@ def forget(
             f"what lies on {name} is given up with it: say --lost, or `forebay servers retire {name}` if it answers"
         )
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.forget_server(name)
+        answer = manager.forget_server(name)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    gone = f"; gone with it: {', '.join(told['lost'])}" if told["lost"] else ""
+    gone = f"; gone with it: {', '.join(answer['lost'])}" if answer["lost"] else ""
     console().print(f"{name} is not in the pool any more{gone}", markup=False, soft_wrap=True)

@@ -20,7 +20,7 @@ _RECONNECT_SECONDS = 60.0
 
 
 def create_when_there_is_room(
-    instance: Instance, name: str, wish: dict[str, Any], seconds_max: float | None
+    instance: Instance, name: str, request: dict[str, Any], seconds_max: float | None
 ) -> dict[str, Any]:
     """The reservation, when it is made. Shows meanwhile how many came before, and until when it may take.
 
@@ -33,7 +33,7 @@ def create_when_there_is_room(
     """
     deadline = None if seconds_max is None else time.monotonic() + seconds_max
     try:
-        return _ask_again_and_again(instance, name, wish, deadline)
+        return _ask_again_and_again(instance, name, request, deadline)
     except BaseException:
         # Nobody else waits for a place that is not wanted any more.
         with contextlib.suppress(ForebayError), ManagerClient(instance) as manager:
@@ -41,22 +41,24 @@ def create_when_there_is_room(
         raise
 
 
-def _ask_again_and_again(instance: Instance, name: str, wish: dict[str, Any], deadline: float | None) -> dict[str, Any]:
+def _ask_again_and_again(
+    instance: Instance, name: str, request: dict[str, Any], deadline: float | None
+) -> dict[str, Any]:
     lost_at: float | None = None
     shown = ""
     while True:
         try:
             with ManagerClient(instance) as manager:
-                told = manager.create(name, **wish, wait=True)
+                answer = manager.create(name, **request, wait=True)
             lost_at = None
         except DisconnectedError:
             lost_at = lost_at or time.monotonic()
             if time.monotonic() - lost_at > _RECONNECT_SECONDS:
                 raise
         else:
-            if "waiting" not in told:
-                return told
-            text = _text(told["waiting"])
+            if "waiting" not in answer:
+                return answer
+            text = _text(answer["waiting"])
             if text != shown:
                 shown = text
                 error_console().print(f"{name}: {text}", markup=False, soft_wrap=True)

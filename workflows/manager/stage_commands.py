@@ -15,6 +15,7 @@ import typer
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.failures import ExitStatus
+from forebay.cli.following import RunOption
 from forebay.cli.matched_options import (
     CompleteOption,
     ExcludeOption,
@@ -167,6 +168,7 @@ def stage_out(
             metavar="NAME", help="With --follow: read under this name, so that the stream's retention can wait for it."
         ),
     ] = "",
+    run_name: RunOption = "",
     accept_unchecked: Annotated[
         bool, typer.Option("--accept-unchecked", help="Also copy steps that were written without checksums.")
     ] = False,
@@ -210,6 +212,7 @@ def stage_out(
         "--into": bool(into),
         "--format": output_format is not None,
         "--consumer": bool(consumer),
+        "--run": bool(run_name),
         "--accept-unchecked": accept_unchecked,
         "--mark-partial": mark_partial,
     }
@@ -271,6 +274,8 @@ def stage_out(
             raise InvalidArgumentError(f"there is no format {output_format!r}; known are {', '.join(FORMAT_NAMES)}")
         if consumer and not follow:
             raise InvalidArgumentError("--consumer goes with --follow")
+        if run_name and not follow:
+            raise InvalidArgumentError("--run goes with --follow: it waits for that run's writers")
         names = tuple(name for name in (variables or "").split(",") if name)
         if variables is not None and not names:
             raise InvalidArgumentError(
@@ -287,6 +292,7 @@ def stage_out(
             follow=follow,
             format=output_format,
             consumer=consumer,
+            run=run_name,
             accept_unchecked=accept_unchecked,
             accept_gaps=accept_gaps,
             mark_partial=mark_partial,

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
+from forebay.errors import NotFoundError
 from forebay.workflows.manager.database import StageRow
 from forebay.workflows.manager.stage_secret import stage_secret
 
@@ -25,11 +26,21 @@ def stage_environment(row: StageRow, root: Path, configured: Mapping[str, str]) 
     ----------
     configured : mapping
         What the centre's configuration adds for everybody.
+
+    Raises
+    ------
+    NotFoundError
+        The stage's user has no account on this machine.
     """
     if row.owner_uid == os.geteuid():
         variables = dict(os.environ)
     else:
-        account = pwd.getpwuid(row.owner_uid)
+        try:
+            account = pwd.getpwuid(row.owner_uid)
+        except KeyError:
+            raise NotFoundError(
+                f"user {row.owner_uid} has no account on this machine, so no stage can run as that user"
+            ) from None
         variables = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
         variables |= {
             "HOME": account.pw_dir,

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forebay.errors import PermissionDeniedError, StorageError
 from forebay.workflows.manager.database import StageRow
 from forebay.workflows.manager.message_pipe import MessagePipe
 from forebay.workflows.manager.reading_budget import ReadingBudget
@@ -47,18 +48,35 @@ class StageProcess:
     def spawn(
         command: Sequence[str], environment: Mapping[str, str], umask: int, owner: StageRow
     ) -> subprocess.Popen[bytes]:
-        """Starts it; may take long where the program lies on a slow file system, so it is called in a thread."""
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            cwd="/",
-            umask=umask,
-            start_new_session=True,
-            **_identity(owner),
-        )
+        """Starts it; may take long where the program lies on a slow file system, so it is called in a thread.
+
+        Raises
+        ------
+        PermissionDeniedError
+            The user may not execute the program.
+        StorageError
+            It cannot be started for another reason.
+        """
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(environment),
+                cwd="/",
+                umask=umask,
+                start_new_session=True,
+                **_identity(owner),
+            )
+        except PermissionError as error:
+            raise PermissionDeniedError(
+                f"user {owner.owner_uid} may not execute {command[0]}, which runs their stages ({error.strerror}); an "
+                "administrator installs Forebay where all users can read it: "
+                f"`namei -l {command[0]}` shows what is closed"
+            ) from None
+        except OSError as error:
+            raise StorageError(f"{command[0]} cannot be started for user {owner.owner_uid}: {error.strerror}") from None
 
     @property
     def has_ended(self) -> bool:

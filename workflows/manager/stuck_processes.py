@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of stages that do not end although they were killed: a file system that they use does not answer.
 
-They are written down, so that the next manager counts them against their users, too, and `forebay doctor` names them.
-Belongs to the event loop's thread; the table is read and written in others.
+All that run are written down, so that a manager knows those of one that was killed. What does not end counts against
+its user, and `forebay doctor` names it. Belongs to the event loop's thread; the table is read and written in others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sql
@@ -45,7 +48,7 @@ class StuckProcess:
     uid: int
     follows: bool  #: the stage follows a stream
     pid: int
-    since_ns: int
+    since_ns: int  #: when it was killed; 0: it was not, it runs
 
 
 class StuckProcesses:
@@ -64,14 +67,35 @@ class StuckProcesses:
         self._waits: set[asyncio.Task[None]] = set()
 
     async def start(self) -> list[StuckProcess]:
-        """Those of earlier managers that are there still."""
+        """Those of earlier managers that are there still. What ran when one of them died is killed."""
         for known in await asyncio.to_thread(self._rows):
             descriptor = _open_process(known)
             if descriptor is None:
                 await asyncio.to_thread(self._forget, known)
-            else:
-                self._watch(known, _wait_for_end(descriptor))
+                continue
+            found = known
+            if not known.since_ns:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                found = replace(known, since_ns=time.time_ns())
+                await asyncio.to_thread(self._write_down, found)
+            self._watch(found, _wait_for_end(descriptor))
         return self.all()
+
+    async def began(self, process: StuckProcess) -> None:
+        """A stage has this process from now on."""
+        try:
+            await asyncio.to_thread(self._write_down, process)
+        except (NoSpaceError, StorageError) as error:
+            _log.warning("process %d of stage %d is not written down: %s", process.pid, process.stage, error)
+
+    async def ended(self, process: StuckProcess) -> None:
+        """It has ended by itself, or when it was asked to."""
+        try:
+            await asyncio.to_thread(self._forget, process)
+        except (NoSpaceError, StorageError) as error:
+            # The next manager sees that it is gone.
+            _log.warning("that process %d has ended is not written down: %s", process.pid, error)
 
     async def add(self, stuck: StuckProcess, ended: Coroutine[Any, Any, None]) -> None:
         """One more; `ended` returns when it has ended."""
@@ -100,11 +124,7 @@ class StuckProcesses:
         await ended
         del self._known[stuck.process]
         self._on_end(stuck)
-        try:
-            await asyncio.to_thread(self._forget, stuck)
-        except (NoSpaceError, StorageError) as error:
-            # The next manager sees that it is gone.
-            _log.warning("that process %d has ended is not written down: %s", stuck.pid, error)
+        await self.ended(stuck)
 
     def _rows(self) -> list[StuckProcess]:
         with self._database.look() as connection:
@@ -112,6 +132,7 @@ class StuckProcesses:
 
     def _write_down(self, stuck: StuckProcess) -> None:
         with self._database.change() as connection:
+            connection.execute(_stuck.delete().where(_stuck.c.process == stuck.process))
             connection.execute(_stuck.insert().values(asdict(stuck)))
 
     def _forget(self, stuck: StuckProcess) -> None:

@@ -52,6 +52,7 @@ _ATTEMPTS_MAX = 5
 _RETRY_SECONDS_MAX = 30.0
 _STOP_SECONDS = 10.0
 _WRITE_AGAIN_SECONDS = 1.0
+_COMPLAINT_CHARACTERS_MAX = 200  # of a failure
 
 
 class _EndingError(Exception):
@@ -273,6 +274,7 @@ class StageSupervisor:
         receipt = self.receipts.begin(row)
         budget = self._budgets.begin(row.owner_uid)
         run: StageRun | None = None
+        process: StuckProcess | None = None
         try:
             await self.until_written(row.id, partial(stage_key, self._root))
             try:
@@ -282,6 +284,9 @@ class StageSupervisor:
                 await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
                 return None
             run = StageRun(row, StageProcess(spawned, budget), receipt, self)
+            process = _process_of(run)
+            if process is not None:
+                await self._stuck.began(process)
             fail_point("manager.stage.spawned")
             self._runs[row.id] = run
             is_cancelled = (await self._when_readable(row.id)).cancel
@@ -299,7 +304,7 @@ class StageSupervisor:
             self._runs.pop(row.id, None)
             await asyncio.to_thread(receipt.discard)
             if run is not None:
-                await self._let_go(run)
+                await self._let_go(run, process)
 
     def _spawn(self, row: StageRow) -> Any:
         command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(row.job)]
@@ -308,23 +313,23 @@ class StageSupervisor:
         environment = stage_environment(acting, self._root, self._settings.environment)
         return StageProcess.spawn(command, environment, row.umask, acting)
 
-    async def _let_go(self, run: StageRun) -> None:
-        """The run is over; its process perhaps not."""
+    async def _let_go(self, run: StageRun, process: StuckProcess | None) -> None:
+        """The run is over; its process perhaps not. `process`: as it is written down."""
         row, turns = run.row, self._turns[_follows(run.row)]
         held = run.is_stopping and not turns.has(row.id)
-        process = None if run.process.has_ended else process_identity(run.process.pid)
-        if process is None and not run.process.has_ended:
+        if not run.process.has_ended and _process_of(run) is None:
             await run.process.wait_and_close()  # it ends just now
-        if process is None:
+        if run.process.has_ended or process is None:
             if held:
                 turns.release(row.owner_uid)
+            if process is not None:
+                await self._stuck.ended(process)
             return
         if not held:
             turns.end(row.id)
             turns.hold(row.owner_uid)
         run.kill()
-        stuck = StuckProcess(process, row.id, row.owner_uid, _follows(row), run.process.pid, time.time_ns())
-        await self._stuck.add(stuck, run.process.wait_and_close())
+        await self._stuck.add(replace(process, since_ns=time.time_ns()), run.process.wait_and_close())
 
     def _has_ended_after_all(self, stuck: StuckProcess) -> None:
         self._turns[stuck.follows].release(stuck.uid)
@@ -332,7 +337,7 @@ class StageSupervisor:
 
     async def _settle(self, run: StageRun, outcome: Outcome) -> float | None:
         """Writes down how a run of the stage ended; returns after how many seconds it is to run again, None: not."""
-        row, told = run.row, {"progress": run.progress, "notes": run.notes}
+        row, saved = run.row, {"progress": run.progress, "notes": run.notes}
         now = await self._when_readable(row.id)
         failure = outcome.failure
         if outcome.result is not None and outcome.status == 0:
@@ -343,27 +348,27 @@ class StageSupervisor:
                         await self._write_down(row.id, state=StageState.QUEUED, attempts=0, progress={})
                         return 0.0
                     await self._write_down(
-                        row.id, state=StageState.SUCCEEDED, result=outcome.result, finished_ns=time.time_ns(), **told
+                        row.id, state=StageState.SUCCEEDED, result=outcome.result, finished_ns=time.time_ns(), **saved
                     )
                 return None
         await asyncio.to_thread(run.receipt.discard)
         if now.cancel and not (ends_when_asked(row) and (self._stopping or not run.is_stopping)):
-            await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **told)
+            await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **saved)
             return None
         if self._stopping:
-            await self._write_down(row.id, state=StageState.QUEUED, **told)
+            await self._write_down(row.id, state=StageState.QUEUED, **saved)
             return None
         if failure is None:
-            failure = _failure_of_process(outcome.status, run.process.pid)
+            failure = _failure_of_process(outcome, run.process.pid, row.owner_uid)
         # Attempts that came further than the one before do not count.
         advanced = run.progress.get("items_done", 0) > row.progress.get("items_done", 0)
         attempts = 1 if advanced else now.attempts
         if failure["may_pass"] and attempts < _ATTEMPTS_MAX:
             pause_seconds = min(2.0 ** (attempts - 1), _RETRY_SECONDS_MAX)
             _log.warning("stage %d is tried again in %g s: %s", row.id, pause_seconds, failure["what"])
-            await self._write_down(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, **told)
+            await self._write_down(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, **saved)
             return pause_seconds
-        await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns(), **told)
+        await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns(), **saved)
         return None
 
     async def _keep_receipt(self, receipt: ReceiptWriter, stage_id: int, result: dict[str, Any]) -> Any:
@@ -426,6 +431,14 @@ def _ends(values: dict[str, Any]) -> bool:
     return isinstance(state, StageState) and state.is_final
 
 
+def _process_of(run: StageRun) -> StuckProcess | None:
+    """Its process as it is written down; None if that has ended."""
+    identity = process_identity(run.process.pid)
+    if identity is None:
+        return None
+    return StuckProcess(identity, run.row.id, run.row.owner_uid, _follows(run.row), run.process.pid, 0)
+
+
 def _follows(row: StageRow) -> bool:
     return bool(row.job.get("follow"))
 
@@ -435,12 +448,16 @@ def ends_when_asked(row: StageRow) -> bool:
     return _follows(row) and row.job["kind"] == MatchedFilesJob.kind
 
 
-def _failure_of_process(status: int | None, pid: int) -> dict[str, Any]:
+def _failure_of_process(outcome: Outcome, pid: int, uid: int) -> dict[str, Any]:
     """Of a process that has not told one."""
+    status = outcome.status
     if status is None:
         what = f"the stage's process {pid} does not end although it was killed; see `forebay doctor`"
     elif status < 0:
         what = f"the stage's process died of signal {-status}"
     else:
-        what = f"the stage's process ended with status {status}"
+        what = f"the stage's process of user {uid} ended with status {status}"
+        # Such as that of a Python which cannot read its own library.
+        if lines := outcome.complaint.strip().splitlines():
+            what += f": {lines[-1].strip()[:_COMPLAINT_CHARACTERS_MAX]}"
     return failure_of("killed", what, may_pass=status is not None and status < 0)

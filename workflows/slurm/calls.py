@@ -19,7 +19,8 @@ from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedE
 from forebay.visible_text import visible
 from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.slurm.directive_lines import parse_slurm_size
-from forebay.workflows.slurm.directives import NAME, Directives, parse_directives
+from forebay.workflows.slurm.directive_parsing import NAME, parse_directives
+from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 

@@ -59,8 +59,8 @@ class JobMaking:
         InvalidArgumentError
             The time is up, or Slurm does not say the job's account.
         """
-        wish = await self.wish_of(job, pool)
-        making = asyncio.ensure_future(self._slow_calls.run(job.owner_uid, self._make, job, directives, wish))
+        request = await self.request_of(job, pool)
+        making = asyncio.ensure_future(self._slow_calls.run(job.owner_uid, self._make, job, directives, request))
         try:
             async with asyncio.timeout(seconds_left(job)):
                 await asyncio.shield(making)
@@ -72,9 +72,9 @@ class JobMaking:
                 "`forebay doctor`. A repeated setup goes on with it"
             ) from None
 
-    async def wish_of(self, job: JobRow, pool: str) -> ReservationRow:
+    async def request_of(self, job: JobRow, pool: str) -> ReservationRow:
         """The reservation that the job asks for; raises as `make` does if Slurm does not say the job's account."""
-        return self._wish(job, pool, await self._account_of(job.token))
+        return self._request(job, pool, await self._account_of(job.token))
 
     async def _account_of(self, token: str) -> str:
         """Slurm's account of the job, if the centre has given it a quota here.
@@ -90,10 +90,10 @@ class JobMaking:
         account = (await known_job(self._settings.squeue, token)).account
         return account if account in accounts else ""
 
-    def _make(self, job: JobRow, directives: Directives, wish: ReservationRow) -> None:
+    def _make(self, job: JobRow, directives: Directives, request: ReservationRow) -> None:
         """What its setup makes. A late one makes nothing for a job that is over."""
         if self._is_wanted(job):
-            self._make_all(job, directives, wish)
+            self._make_all(job, directives, request)
         if self._is_wanted(job):
             return
         self._attachments.detach_job(job.holder)
@@ -105,13 +105,13 @@ class JobMaking:
         now = self._records.table.numbered(job.id)
         return now is not None and not now.state.is_final
 
-    def _make_all(self, job: JobRow, directives: Directives, wish: ReservationRow) -> None:
+    def _make_all(self, job: JobRow, directives: Directives, request: ReservationRow) -> None:
         holder = job.holder
         for name in directives.persistents:
             self._persistents.attach(name, holder, job.owner_uid)
         if not job.capacity_bytes:
             return
-        info = self._reservations.create(wish, queues=False)
+        info = self._reservations.create(request, queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         make_namespaces(
             Path(info.files_path),
@@ -122,7 +122,7 @@ class JobMaking:
             prolog=bool(self._settings.node_folder),
         )
 
-    def _wish(self, job: JobRow, pool: str, account: str) -> ReservationRow:
+    def _request(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(
             name=job.reservation,
             capacity_bytes=self._settings.streams_bytes(job.capacity_bytes),

@@ -45,11 +45,11 @@ class JobStages:
         """
         try:
             await self._end_following(job)
-            wishes = await wanted(job)
-            stages = await self._begin(job, wishes, (None, StageState.FAILED, StageState.CANCELLED))
+            requests = await wanted(job)
+            stages = await self._begin(job, requests, (None, StageState.FAILED, StageState.CANCELLED))
             try:
                 async with asyncio.timeout(seconds_left(job)):
-                    for name in wishes:
+                    for name in requests:
                         await self._wait_for(stages[name])
             except TimeoutError:
                 raise InvalidArgumentError(await self._why_late(job, stages)) from None
@@ -79,13 +79,15 @@ class JobStages:
                 for stage_id in following:
                     await self._until_over(stage_id)
 
-    async def _begin(self, job: JobRow, wishes: dict[str, Job], over: tuple[StageState | None, ...]) -> dict[str, int]:
+    async def _begin(
+        self, job: JobRow, requests: dict[str, Job], over: tuple[StageState | None, ...]
+    ) -> dict[str, int]:
         """Submits those that were not begun, or are over in one of these ways; the numbers of all of the job."""
         stages = dict(job.stages)
-        for name, wish in wishes.items():
+        for name, request in requests.items():
             if name in stages and await self._state_of(stages[name]) not in over:
                 continue
-            stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
+            stages[name] = (await self._supervisor.submit(request, job.owner_uid, job.owner_gid, _UMASK)).id
             job = await self._records.change(job, stages=stages)
         return stages
 

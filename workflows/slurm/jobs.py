@@ -94,9 +94,9 @@ class SlurmJobs:
         NoSpaceError
             It asks for more than the whole pool.
         """
-        wishes = [(directives.pool, directives.capacity_bytes)]
-        wishes += [(wish.pool, wish.capacity_bytes) for wish in directives.creates]
-        for pool, size in wishes:
+        requests = [(directives.pool, directives.capacity_bytes)]
+        requests += [(request.pool, request.capacity_bytes) for request in directives.creates]
+        for pool, size in requests:
             name = pool or self.settings.pool
             whole = self.files.pools_bytes.get(name)
             if whole is not None and size > whole:

@@ -49,10 +49,10 @@ class JobsWithoutRoom:
         if not await self._may_succeed_later(job, pool, error):
             await self._records.note(job, f"setup: {error.what}")
             return error
-        told = f"{error.what}; the job is released by itself when there is room"
-        _log.warning("job %s: %s", job.token, told)
+        text = f"{error.what}; the job is released by itself when there is room"
+        _log.warning("job %s: %s", job.token, text)
         await self._records.change(job, state=JobState.WAITING, reason=f"setup: {error.what}")
-        return NoSpaceError(told, error.where)
+        return NoSpaceError(text, error.where)
 
     def is_set_up(self, token: str) -> None:
         """Or its setup failed again: what it takes counts by itself now."""
@@ -70,10 +70,10 @@ class JobsWithoutRoom:
         self._released = {token: promised for token, promised in self._released.items() if promised[1] > now}
         if job.token in self._released:
             return
-        wish = await self._making.wish_of(job, job.directives.get("pool", ""))
-        if not await in_thread(self._pools.has_room, wish, [held for held, _ in self._released.values()]):
+        request = await self._making.request_of(job, job.directives.get("pool", ""))
+        if not await in_thread(self._pools.has_room, request, [held for held, _ in self._released.values()]):
             return
-        self._released[job.token] = _held(wish), now + _PROMISED_SECONDS
+        self._released[job.token] = _held(request), now + _PROMISED_SECONDS
         if await release(self._settings.scontrol, job.token):
             _log.info("job %s: there is room for it, it is released", job.token)
         else:
@@ -85,13 +85,13 @@ class JobsWithoutRoom:
         if not isinstance(error, NoSpaceError):
             return False
         # Of the server, which has the last word; or never, as the pools are.
-        wish = await self._making.wish_of(job, pool)
+        request = await self._making.request_of(job, pool)
         try:
-            await in_thread(self._pools.check_ever, wish)
+            await in_thread(self._pools.check_ever, request)
         except NoSpaceError:
             return False
         return True
 
 
-def _held(wish: ReservationRow) -> Held:
-    return Held(wish.pool, wish.account, wish.owner_uid, wish.capacity_bytes + wish.files_bytes)
+def _held(request: ReservationRow) -> Held:
+    return Held(request.pool, request.account, request.owner_uid, request.capacity_bytes + request.files_bytes)

@@ -72,7 +72,7 @@ class SlurmFiles:
         self._tables_not_before = 0.0
         self._sections = SnapshotSections()
         self._variables: dict[int, str] = {}  # sections of the snapshot, by number of the job
-        self._unknown: set[int] = set()  # jobs whose variables could not be told
+        self._unknown: set[int] = set()  # jobs whose variables could not be written
         self._tables_turn = threading.Lock()  # Guards the file `dwstat`, and what follows. It is taken after the other.
         self._tables_look = 0  # by which look at the rows it was written
         self._tables_text = ""
@@ -230,7 +230,7 @@ def _whole(sections: list[str]) -> str:
 
 
 def _pools_text(pools: list[PoolState]) -> str:
-    told = [
+    rows = [
         {
             "id": pool.name,
             "units": "bytes",
@@ -240,7 +240,7 @@ def _pools_text(pools: list[PoolState]) -> str:
         }
         for pool in pools
     ]
-    return f"== pools\n{json.dumps({'pools': told})}\n"
+    return f"== pools\n{json.dumps({'pools': rows})}\n"
 
 
 def _lines(variables: dict[str, str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
 from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.slurm.directives import Directives, FileStage, MatchedStage, parse_list
+from forebay.workflows.slurm.directive_parsing import parse_list
+from forebay.workflows.slurm.directives import Directives, FileStage, MatchedStage
 from forebay.workflows.slurm.users import read_as_user
 
 __all__ = ["following_stages", "inward_stages", "outward_stages"]
@@ -24,9 +25,9 @@ def following_stages(job: JobRow) -> dict[str, Job]:
 
 async def outward_stages(job: JobRow) -> dict[str, Job]:
     """What is staged out after the job has ended."""
-    wishes = await _file_stages(job, inward=False)
+    requests = await _file_stages(job, inward=False)
     for number, stream in enumerate(Directives.from_json(job.directives).streams, start=1):
-        wishes[f"stream {number}"] = StepsJob(
+        requests[f"stream {number}"] = StepsJob(
             stream=stream.stream if "/" in stream.stream else f"{_home(job)}/{stream.stream}",
             destination=stream.destination,
             every=stream.every,
@@ -35,22 +36,22 @@ async def outward_stages(job: JobRow) -> dict[str, Job]:
         )
     # What those that follow have not taken: they may have failed, or had too little time.
     for number, matched in enumerate(Directives.from_json(job.directives).matched, start=1):
-        wishes[f"files {number}"] = _matched_job(job, matched, follow=False)
-    return wishes
+        requests[f"files {number}"] = _matched_job(job, matched, follow=False)
+    return requests
 
 
 async def _file_stages(job: JobRow, *, inward: bool) -> dict[str, Job]:
-    wishes: dict[str, Job] = {}
+    requests: dict[str, Job] = {}
     direction = "in" if inward else "out"
     stages = [stage for stage in Directives.from_json(job.directives).files if stage.inward is inward]
     for number, stage in enumerate(stages, start=1):
         if stage.kind != "list":
-            wishes[f"{direction} {number}"] = _files_job(job, stage)
+            requests[f"{direction} {number}"] = _files_job(job, stage)
             continue
         text = await read_as_user(stage.outside, job.owner_uid, job.owner_gid)
         for item, listed in enumerate(parse_list(stage, text), start=1):
-            wishes[f"{direction} {number}.{item}"] = _files_job(job, listed)
-    return wishes
+            requests[f"{direction} {number}.{item}"] = _files_job(job, listed)
+    return requests
 
 
 def _files_job(job: JobRow, stage: FileStage) -> FilesJob:

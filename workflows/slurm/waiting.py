@@ -17,7 +17,8 @@ from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
-from forebay.workflows.slurm.directives import Directives, parse_directives
+from forebay.workflows.slurm.directive_parsing import parse_directives
+from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -49,8 +50,8 @@ class WaitingJobs:
             )
         elif fields.get("Reason", "").startswith("burst_buffer"):
             row = self._jobs.current(token)
-            told = row.reason if row is not None and row.reason else fields["Reason"].replace("_", " ")
-            waits_for = f"its user: Slurm holds it, because of {told}"
+            reason = row.reason if row is not None and row.reason else fields["Reason"].replace("_", " ")
+            waits_for = f"its user: Slurm holds it, because of {reason}"
             ends = f"`scontrol release {token}` by an administrator, when the cause is mended; or `scancel {token}`"
         else:
             drain = self._drains.of(server_name())

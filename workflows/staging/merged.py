@@ -58,7 +58,9 @@ def stage_into_one(job: StepsJob, reporter: Reporter, instance: InstanceLike | N
     address = Address.parse(job.stream)
     with (
         notes_of_waits(reporter),
-        forebay.open(address.path, instance=instance, timeout=None if job.follow else 0.0) as stream,
+        forebay.open(
+            address.path, instance=instance, timeout=None if job.follow else 0.0, run=job.run or None
+        ) as stream,
     ):
         uuid = stream.info.uuid
         is_over = stream.info.status is StreamStatus.ENDED
@@ -92,11 +94,11 @@ class _OneOutput:
         """`chosen`: number and epoch of the steps that are wanted, where that is known already."""
         if not self._job.replace:
             self._destination.check_replaceable(self._output, self._uuid)
-        told: Json = {"staged": [], "kept": [], "lost": []}
+        result: Json = {"staged": [], "kept": [], "lost": []}
         if chosen is not None and self._has(chosen):
-            told["kept"] = sorted(chosen)
+            result["kept"] = sorted(chosen)
         else:
-            told = self._stage_singly(instance)
+            result = self._stage_singly(instance)
             entries = self._entries()
             if entries:
                 self._check_nothing_is_lost(entries)
@@ -107,7 +109,7 @@ class _OneOutput:
         entry = self._destination.entry(self._output)
         if entry is not None:
             self._reporter.files(entry.file_rows())
-        return told | {"receipt": str(self._destination.receipt.path)}
+        return result | {"receipt": str(self._destination.receipt.path)}
 
     def _has(self, chosen: dict[int, int]) -> bool:
         """Is everything there that is wanted?"""

@@ -78,7 +78,7 @@ def stage_steps(
     open_timeout = None if job.follow else 0.0
     with (
         notes_of_waits(reporter),
-        forebay.open(address.path, instance=instance, timeout=open_timeout) as stream,
+        forebay.open(address.path, instance=instance, timeout=open_timeout, run=job.run or None) as stream,
     ):
         Destination.prepare(directory)
         with publication.destination_lock(directory):
@@ -186,7 +186,8 @@ class _Stager:
             self._selection,
             self._lost.append,
             self._note_damaged,
-            resume_at=max(known) + 1 if known else None,
+            # Steps before belong to other runs.
+            resume_at=max(max(known) + 1, self._stream.first_step) if known else None,
         )
 
     def _kept_ones(self) -> Iterator[Step]:

@@ -179,33 +179,33 @@ Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
 }
 
 Result<ReservationInfo> Admin::adopt_files(std::string_view name, std::string_view path) {
-  wire::FilesAdoptT wish;
-  wish.name = name;
-  wish.path = path;
+  wire::FilesAdoptT request;
+  request.name = name;
+  request.path = path;
   const std::string where = "reservation " + std::string(name);
-  ASSIGN_OR_RETURN(auto adopted, impl_->ask_reservations(MessageType::files_adopt, wish, where));
+  ASSIGN_OR_RETURN(auto adopted, impl_->ask_reservations(MessageType::files_adopt, request, where));
   if (adopted.empty()) return fail(ErrorCode::protocol, "the server did not say what it adopted", where);
   return std::move(adopted.back());
 }
 
 Result<ReservationInfo> Admin::share_reservation(std::string_view name, const Share& share) {
-  wire::ReservationShareT wish;
-  wish.name = name;
-  wish.share = std::make_unique<wire::ShareT>(protocol::to_wire<wire::ShareT>(share));
-  const std::string where = "reservation " + wish.name;
-  ASSIGN_OR_RETURN(auto shared, impl_->ask_reservations(MessageType::reservation_share, wish, where));
+  wire::ReservationShareT request;
+  request.name = name;
+  request.share = std::make_unique<wire::ShareT>(protocol::to_wire<wire::ShareT>(share));
+  const std::string where = "reservation " + request.name;
+  ASSIGN_OR_RETURN(auto shared, impl_->ask_reservations(MessageType::reservation_share, request, where));
   if (shared.empty()) return fail(ErrorCode::protocol, "the server did not say what it shared", where);
   return std::move(shared.back());
 }
 
 Result<ReservationInfo> Admin::change_reservation(std::string_view name, std::optional<Lifetime> lifetime,
                                                   std::optional<std::uint64_t> files_bytes) {
-  wire::ReservationChangeT wish;
-  wish.name = name;
-  if (lifetime) wish.lifetime = static_cast<std::uint8_t>(*lifetime);
-  if (files_bytes) wish.files_bytes = *files_bytes;
-  const std::string where = "reservation " + wish.name;
-  ASSIGN_OR_RETURN(auto changed, impl_->ask_reservations(MessageType::reservation_change, wish, where));
+  wire::ReservationChangeT request;
+  request.name = name;
+  if (lifetime) request.lifetime = static_cast<std::uint8_t>(*lifetime);
+  if (files_bytes) request.files_bytes = *files_bytes;
+  const std::string where = "reservation " + request.name;
+  ASSIGN_OR_RETURN(auto changed, impl_->ask_reservations(MessageType::reservation_change, request, where));
   if (changed.empty()) return fail(ErrorCode::protocol, "the server did not say what it changed", where);
   return std::move(changed.back());
 }
@@ -306,20 +306,20 @@ Result<void> Admin::drop_steps(const Address& address, const std::vector<std::ui
 
 Result<std::string> Admin::create_token(std::string_view reservation, bool reads, bool writes,
                                         std::uint64_t lifetime_s) {
-  wire::TokenCreateT wish;
-  wish.reservation = reservation;
-  wish.rights = (reads ? fabric::right_read : 0) | (writes ? fabric::right_write : 0);
-  wish.lifetime_s = lifetime_s;
-  ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::token_create, wish, MessageType::token_answer,
-                                           "reservation " + wish.reservation));
+  wire::TokenCreateT request;
+  request.reservation = reservation;
+  request.rights = (reads ? fabric::right_read : 0) | (writes ? fabric::right_write : 0);
+  request.lifetime_s = lifetime_s;
+  ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::token_create, request, MessageType::token_answer,
+                                           "reservation " + request.reservation));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::TokenAnswer>(answer));
   return protocol::text_of(body->token());
 }
 
 Result<void> Admin::revoke_token(std::string_view token) {
-  wire::TokenRevokeT wish;
-  wish.token = token;
-  RETURN_IF_ERROR(impl_->ask(MessageType::token_revoke, wish, MessageType::done, "revoking a token"));
+  wire::TokenRevokeT request;
+  request.token = token;
+  RETURN_IF_ERROR(impl_->ask(MessageType::token_revoke, request, MessageType::done, "revoking a token"));
   return {};
 }
 

@@ -165,9 +165,9 @@ Result<void> Connection::open_data(bool writes) {
     const Deadline deadline = Deadline::after_ms(data_open_timeout_ms);
     ASSIGN_OR_RETURN(const Transport transport, environment_transport());
     const bool by_fabric = transport == Transport::fabric;
-    wire::DataOpenT wish;
-    wish.writes = writes;
-    ASSIGN_OR_RETURN(const auto answer, call(MessageType::data_open, wish, MessageType::data_opened, deadline));
+    wire::DataOpenT request;
+    request.writes = writes;
+    ASSIGN_OR_RETURN(const auto answer, call(MessageType::data_open, request, MessageType::data_opened, deadline));
     ASSIGN_OR_RETURN(const auto opened, protocol::body_of<wire::DataOpened>(answer));
     ASSIGN_OR_RETURN(auto socket, fabric::connect_tcp(place_.remote->host, place_.remote->port, deadline,
                                                       interruptible(interrupt_)));

@@ -65,7 +65,7 @@ struct Reader::Impl {
   Result<Message> poll(client::Connection& connection);
   void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
-  Result<std::shared_ptr<const Step>> step(std::uint64_t number);
+  Result<std::shared_ptr<const Step>> step(std::uint64_t number, std::uint32_t epoch = 0);
   Result<std::shared_ptr<const Step>> take_step(std::uint32_t request, const ReaderLink::Current& asked);
   Result<void> visit_steps(std::span<const std::uint64_t> numbers, const StepVisitor& visit, ReaderLink::Current& now);
   void tidy_segments(const NextStep& next);
@@ -270,10 +270,11 @@ Result<std::shared_ptr<const Step>> Reader::Impl::take_step(std::uint32_t reques
   return step_of(std::move(*message), asked.generation);
 }
 
-Result<std::shared_ptr<const Step>> Reader::Impl::step(std::uint64_t number) {
+Result<std::shared_ptr<const Step>> Reader::Impl::step(std::uint64_t number, std::uint32_t epoch) {
   release_unwanted();
   wire::StepGetT request;
   request.step = number;
+  request.epoch = epoch;
   std::uint64_t generation = 0;
   ASSIGN_OR_RETURN(auto answer, link->ask(MessageType::step_get, request, MessageType::step_event, &generation));
   return step_of(std::move(answer), generation);
@@ -330,9 +331,9 @@ Result<void> Reader::Impl::visit_steps(std::span<const std::uint64_t> numbers, c
   return done;
 }
 
-Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
+Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number, std::uint32_t epoch) {
   const auto guard = impl_->guard();
-  return impl_->step(number);
+  return impl_->step(number, epoch);
 }
 
 Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const StepVisitor& visit) {

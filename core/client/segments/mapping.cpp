@@ -30,9 +30,9 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
     }
     RETURN_IF_ERROR(segment->check(piece.member(), piece.offset(), piece.length()));
     if (writable) {
-      if (auto told = segment->file().mapped_range(piece.offset(), piece.length())) {
-        told->set_writable(true);
-        mapping->told_.push_back(std::move(told));
+      if (auto range = segment->file().mapped_range(piece.offset(), piece.length())) {
+        range->set_writable(true);
+        mapping->ranges_.push_back(std::move(range));
       }
     }
     const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -76,12 +76,12 @@ void Mapping::keep_while_held(std::shared_ptr<const void> thing) {
 Result<void> Mapping::make_read_only() {
   if (::mprotect(address_, bytes_, PROT_READ) != 0)
     return system_error(errno, "cannot make allocated memory read-only");
-  for (const auto& told : told_) told->set_writable(false);
+  for (const auto& range : ranges_) range->set_writable(false);
   return {};
 }
 
 Result<void> Mapping::make_writable() {
-  for (const auto& told : told_) told->set_writable(true);
+  for (const auto& range : ranges_) range->set_writable(true);
   if (::mprotect(address_, bytes_, PROT_READ | PROT_WRITE) != 0)
     return system_error(errno, "cannot make allocated memory writable");
   return {};

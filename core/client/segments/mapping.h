@@ -48,8 +48,8 @@ class Mapping {
   const std::size_t bytes_;
   std::atomic<bool> held_ = false;
   std::mutex kept_mutex_;
-  std::shared_ptr<const void> kept_;                // guarded by kept_mutex_; null unless held
-  std::vector<std::unique_ptr<MappedRange>> told_;  // who is told when the mapping can be written; empty but in tests
+  std::shared_ptr<const void> kept_;                  // guarded by kept_mutex_; null unless held
+  std::vector<std::unique_ptr<MappedRange>> ranges_;  // who is told when the mapping can be written; empty but in tests
 };
 
 }  // namespace forebay::client

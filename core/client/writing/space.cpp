@@ -92,11 +92,11 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
   const std::uint64_t length = round_up(bytes, small_block_alignment);
   if (length > small_end_ - small_next_) {
     const std::uint64_t least = round_up(bytes, page_bytes);
-    std::uint64_t wished = std::clamp(small_bytes_, small_run_first_bytes, small_run_most_bytes);
+    std::uint64_t wanted = std::clamp(small_bytes_, small_run_first_bytes, small_run_most_bytes);
     // A step like the last one gets one run that is used to its end.
     if (small_bytes_ < small_bytes_expected_)
-      wished = std::min(small_bytes_expected_ - small_bytes_, small_run_most_bytes);
-    wished = std::max(wished, least);
+      wanted = std::min(small_bytes_expected_ - small_bytes_, small_run_most_bytes);
+    wanted = std::max(wanted, least);
     // The run goes on where it is, else in the first extent that has room.
     const auto continues = std::ranges::find_if(free_, [&](const Extent& extent) {
       return small_end_ > 0 && extent.segment == small_segment_ && extent.offset == small_end_ &&
@@ -107,7 +107,7 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
                            : std::ranges::find_if(free_, [&](const Extent& extent) { return extent.length >= least; });
     if (found == free_.end()) return std::nullopt;
     const bool goes_on = continues != free_.end();
-    const Extent run = take_run(static_cast<std::size_t>(found - free_.begin()), std::min(found->length, wished));
+    const Extent run = take_run(static_cast<std::size_t>(found - free_.begin()), std::min(found->length, wanted));
     small_bytes_ += run.length;
     if (!goes_on) {
       small_segment_ = run.segment;

@@ -57,8 +57,8 @@ class PythonReader {
                           to_string(brought->status), text_of(brought->text));
   }
 
-  nb::object step(std::uint64_t number) {
-    return object_of(handle_.call([&](Reader& reader) { return reader.step(number); }));
+  nb::object step(std::uint64_t number, std::uint32_t epoch) {
+    return object_of(handle_.call([&](Reader& reader) { return reader.step(number, epoch); }));
   }
 
   /// Those of these numbers that are kept.
@@ -207,7 +207,7 @@ void bind_reader(nb::module_& module) {
       .def_prop_ro("first_step", &PythonReader::first_step)
       .def_prop_ro("first_step_epoch", &PythonReader::first_step_epoch)
       .def("next", &PythonReader::next, "timeout_ms"_a)
-      .def("step", &PythonReader::step, "number"_a)
+      .def("step", &PythonReader::step, "number"_a, "epoch"_a = 0)
       .def("steps_of", &PythonReader::steps_of, "numbers"_a)
       .def("steps", &PythonReader::steps)
       .def("metadata", &PythonReader::metadata, "numbers"_a)

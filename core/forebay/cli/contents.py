@@ -15,7 +15,7 @@ from forebay.array_selection import IndexItem
 from forebay.cli.arguments import StepArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.elements import cut, element_text, plain_value
-from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
+from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_line, print_table
 from forebay.cli.streams import stream_text
 from forebay.datatypes import ShapeKind
 from forebay.errors import InvalidArgumentError, StepNotFoundError
@@ -67,7 +67,7 @@ def show_step(address: Address, *, as_json: bool) -> None:
     )
     for variable in step.values():
         if variable.fault:
-            console().print(Text(f"Variable {cut(variable.name)}: {variable.fault}"), soft_wrap=True)
+            print_line(f"Variable {cut(variable.name)}: {variable.fault}")
     print_table(
         ("ATTRIBUTE", "VALUE"),
         ((name, cut(str(plain_value(value)))) for name, value in step.attributes.items()),

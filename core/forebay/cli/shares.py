@@ -13,7 +13,7 @@ import typer
 import forebay
 from forebay.cli.arguments import ReservationArgument
 from forebay.cli.chosen import chosen
-from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.output import JsonOption, print_json, print_line
 from forebay.cli.streams import check_reservation
 from forebay.errors import InvalidArgumentError
 from forebay.records import ReservationInfo, Rights, Share, ShareKind
@@ -66,7 +66,7 @@ def share(
         print_json({"reservation": info.as_dict()})
         return
     for line in (access_text(info), *info.files_left):
-        console().print(f"{name}: {line}", markup=False, soft_wrap=True)
+        print_line(f"{name}: {line}")
 
 
 def _below_files(admin: forebay.Admin, name: str, path: str) -> str:
@@ -81,11 +81,11 @@ def _below_files(admin: forebay.Admin, name: str, path: str) -> str:
     return below
 
 
-def apply_share(admin: forebay.Admin, name: str, wish: Share) -> ReservationInfo:
+def apply_share(admin: forebay.Admin, name: str, request: Share) -> ReservationInfo:
     """Has the server share the reservation."""
-    if wish.kind is ShareKind.USER:
-        return admin.share(name, wish.rights, user=wish.id)
-    return admin.share(name, wish.rights, group=wish.id)
+    if request.kind is ShareKind.USER:
+        return admin.share(name, request.rights, user=request.id)
+    return admin.share(name, request.rights, group=request.id)
 
 
 def parse_share(text: str) -> Share:
@@ -103,8 +103,8 @@ def parse_share(text: str) -> Share:
 def access_text(info: ReservationInfo) -> str:
     """Who may do what, in a line."""
     parts = [f"owner {user_name(info.owner_uid)}"]
-    told = {(share.kind, share.id) for share in info.shares}
-    if (ShareKind.GROUP, info.owner_gid) not in told:
+    named = {(share.kind, share.id) for share in info.shares}
+    if (ShareKind.GROUP, info.owner_gid) not in named:
         parts.append(f"group {group_name(info.owner_gid)} write")
     for share in info.shares:
         name = user_name(share.id) if share.kind is ShareKind.USER else group_name(share.id)

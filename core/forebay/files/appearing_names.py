@@ -133,8 +133,8 @@ class AppearingNames:
             if any(descriptor == wake for descriptor, _ in ready):
                 return
             # All of them, so that the next wait does not hear of them again.
-            told = list(self._watch.read())
-            if any(self._is_of_interest(name) for name in told):
+            names = list(self._watch.read())
+            if any(self._is_of_interest(name) for name in names):
                 return
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class FileFollower(Closing, Iterator[AppearedFile]):
         self._in_hand: dict[str, Version] = {}
         self._previous: AppearedFile | None = None
         self._untaken: AppearedFile | None = None  # came when the task that waited for it had been cancelled
-        self._told: set[str] = set()
+        self._noticed: set[str] = set()
         self._left: list[str] = []
         self._ended_by = ""
         self._is_over = False
@@ -306,9 +306,9 @@ class FileFollower(Closing, Iterator[AppearedFile]):
             )
 
     def _tell(self, text: str) -> None:
-        if text in self._told:
+        if text in self._noticed:
             return
-        self._told.add(text)
+        self._noticed.add(text)
         if self._on_notice is not None:
             self._on_notice(text)
         else:

@@ -49,7 +49,7 @@ class FolderWatch:
         """The names that something happened to; None: whatever happened, look at everything."""
         while self._descriptor >= 0:
             try:
-                told = os.read(self._descriptor, _READ_BYTES)
+                events = os.read(self._descriptor, _READ_BYTES)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -57,9 +57,9 @@ class FolderWatch:
                     continue
                 raise
             place = 0
-            while place < len(told):
-                number, mask, _, length = _EVENT.unpack_from(told, place)
-                name = told[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0")
+            while place < len(events):
+                number, mask, _, length = _EVENT.unpack_from(events, place)
+                name = events[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0")
                 place += _EVENT.size + length
                 if mask & _IGNORED:
                     self._watched = {inode: watch for inode, watch in self._watched.items() if watch != number}

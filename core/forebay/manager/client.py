@@ -83,7 +83,7 @@ class ManagerClient(Closing):
         ``{"waiting": …}``, a place in the queue for space. It is kept by asking again within 30 seconds, and given up
         by `leave_queue`.
         """
-        wish = {
+        request = {
             "name": name,
             "capacity": capacity,
             "files": files,
@@ -93,7 +93,7 @@ class ManagerClient(Closing):
             "wait": wait,
             "on": list(on),
         }
-        return self._ask("POST", "/reservations", body=wish)
+        return self._ask("POST", "/reservations", body=request)
 
     def change(self, name: str, *, persistent: bool | None = None, files: int | str | None = None) -> Json:
         """Changes lifetime and capacity for files of a reservation; None: as it is."""
@@ -201,24 +201,24 @@ class ManagerClient(Closing):
             identity = process_identity(pid)
             if identity is None:
                 raise NotFoundError(f"there is no process {pid}, or it has ended")
-        wish = {
+        request = {
             "reservation": reservation,
             "holder": holder,
             "pid": pid,
             "process": identity,
             "ttl_seconds": ttl_seconds,
         }
-        return self._ask("POST", "/attachments", body=wish)
+        return self._ask("POST", "/attachments", body=request)
 
     def extend(self, reservation: str, holder: str, *, ttl_seconds: float | None) -> Json:
         """Lets an attachment last this long from now; None: until `detach`."""
-        wish = {"reservation": reservation, "holder": holder, "ttl_seconds": ttl_seconds}
-        return self._ask("POST", "/attachments/extend", body=wish)
+        request = {"reservation": reservation, "holder": holder, "ttl_seconds": ttl_seconds}
+        return self._ask("POST", "/attachments/extend", body=request)
 
     def detach(self, reservation: str, holder: str) -> bool:
         """Ends an attachment; False if there was none."""
-        wish = {"reservation": reservation, "holder": holder}
-        return bool(self._ask("POST", "/attachments/detach", body=wish)["detached"])
+        request = {"reservation": reservation, "holder": holder}
+        return bool(self._ask("POST", "/attachments/detach", body=request)["detached"])
 
     def attachments(self) -> list[Json]:
         """The caller's attachments, and those to the caller's reservations."""
@@ -305,8 +305,8 @@ def _refusal(status: int, text: bytes, path: str) -> ForebayError:
     except ValueError:
         return ProtocolError(f"the manager failed with status {status}; see ROOT/log/manager.log", path)
     if "error" in document:
-        told = document["error"]
-        return error_of_code(told["code"], told["what"], told["where"])
+        error = document["error"]
+        return error_of_code(error["code"], error["what"], error["where"])
     return ProtocolError(f"the manager refused the request: {str(document)[:_REFUSAL_CHARACTERS_MAX]}", path)
 
 

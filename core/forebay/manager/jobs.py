@@ -23,6 +23,7 @@ class StepsJob:
     follow: bool = False  #: continue until the stream ends
     format: str = "bp5"
     consumer: str = ""  #: follow under this name, so that retention can wait for the stage
+    run: str = ""  #: with `follow`: wait for the writers that name this run, and take no other run's steps
     accept_unchecked: bool = False  #: also take steps whose writer took no checksums
     accept_gaps: bool = False  #: chosen steps that retention dropped before they could be read are no failure
     mark_partial: bool = False  #: steps count as staged even if only some of their variables were taken

@@ -70,8 +70,8 @@ def mount(stream: str, folder: Path, formats: Sequence[str], instance: InstanceL
         if not select.select([heard], [], [], _START_SECONDS_MAX)[0]:
             process.kill()
             raise StorageError(f"the process of the mount says nothing for {_START_SECONDS_MAX:.0f} s", str(folder))
-        if (told := os.read(heard, 4096)) != _READY:
-            text = told.decode(errors="replace") or "the process of the mount has ended"
+        if (answer := os.read(heard, 4096)) != _READY:
+            text = answer.decode(errors="replace") or "the process of the mount has ended"
             fuse_text = os.pread(said, 200, 0).decode(errors="replace").strip().partition("\n")[0]
             raise UnsupportedError(f"{text}: {fuse_text}" if fuse_text and fuse_text not in text else text, str(folder))
     finally:

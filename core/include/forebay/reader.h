@@ -383,8 +383,10 @@ class Reader {
   /// counts from then on, and the shortest one counts for all. Error group_broken: a rank was lost.
   Result<NextStep> next(std::int64_t timeout_ms);
 
-  /// Any kept step by number. not_found or step_gone otherwise.
-  Result<std::shared_ptr<const Step>> step(std::uint64_t number);
+  /// Any kept step by number. not_found or step_gone otherwise. `epoch`: the step of this epoch also where it was
+  /// withdrawn and somebody holds it, such as the process that this one was started by; the one that is kept now if
+  /// nobody does.
+  Result<std::shared_ptr<const Step>> step(std::uint64_t number, std::uint32_t epoch = 0);
   /// The steps with these numbers, one after another, but without a round trip for each. Those that are not kept are
   /// left out. Ends with the first failure of `visit`.
   Result<void> for_each_step(std::span<const std::uint64_t> numbers,

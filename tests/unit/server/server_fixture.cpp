@@ -118,6 +118,7 @@ void ServerTest::SetUp() {
   options_.root = directory_.path("root");
   options_.socket_path = directory_.path("socket");
   options_.capacity_bytes = 1024 * mib;
+  options_.checked_per_turn = server::ServerOptions::check_all;
   start();
   create("res", 64 * mib);
 }
@@ -160,6 +161,15 @@ void ServerTest::hold_loop(const std::function<void()>& meanwhile) {
   over->set_value();
 }
 
+void ServerTest::in_loop(const std::function<void(server::Server&)>& task) {
+  std::promise<void> done;
+  server_->loop().post([&] {
+    task(*server_);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
 std::string ServerTest::segment_path(std::uint32_t segment) const {
   const std::filesystem::path reservations = options_.root + "/reservations";
   const std::filesystem::directory_iterator only(reservations);
@@ -167,11 +177,11 @@ std::string ServerTest::segment_path(std::uint32_t segment) const {
 }
 
 void ServerTest::create(const std::string& name, std::uint64_t capacity_bytes) {
-  wire::ReservationCreateT wish;
-  wish.name = name;
-  wish.capacity_bytes = capacity_bytes;
-  wish.lifetime = 1;
-  EXPECT_EQ(connect().call(MessageType::reservation_create, wish).type, MessageType::reservations_answer);
+  wire::ReservationCreateT asked;
+  asked.name = name;
+  asked.capacity_bytes = capacity_bytes;
+  asked.lifetime = 1;
+  EXPECT_EQ(connect().call(MessageType::reservation_create, asked).type, MessageType::reservations_answer);
 }
 
 std::vector<std::string> ServerTest::problems() {
@@ -190,31 +200,31 @@ void ServerTest::expect_alive() {
 }
 
 wire::WriterOpenT ServerTest::writer_open(std::uint32_t rank, std::uint32_t ranks, const std::string& stream) {
-  wire::WriterOpenT wish;
-  wish.reservation = "res";
-  wish.stream = stream;
-  wish.mode = 2;
-  wish.rank = rank;
-  wish.ranks = ranks;
-  wish.ranks_source = "the test";
-  wish.when_full = static_cast<std::uint8_t>(WhenFull::block);
-  wish.block_timeout_ms = deadline_ms;
-  wish.durability = 1;
-  wish.open_timeout_ms = deadline_ms;
-  wish.grace_ms = 0;
-  return wish;
+  wire::WriterOpenT asked;
+  asked.reservation = "res";
+  asked.stream = stream;
+  asked.mode = 2;
+  asked.rank = rank;
+  asked.ranks = ranks;
+  asked.ranks_source = "the test";
+  asked.when_full = static_cast<std::uint8_t>(WhenFull::block);
+  asked.block_timeout_ms = deadline_ms;
+  asked.durability = 1;
+  asked.open_timeout_ms = deadline_ms;
+  asked.grace_ms = 0;
+  return asked;
 }
 
 wire::ReaderOpenT ServerTest::reader_open(const std::string& consumer, const std::string& stream) {
-  wire::ReaderOpenT wish;
-  wish.reservation = "res";
-  wish.stream = stream;
-  wish.consumer = consumer;
-  wish.start_kind = static_cast<std::uint8_t>(Start::Kind::cursor);
-  wish.min_watermark = 1;
-  wish.follow = true;
-  wish.open_timeout_ms = deadline_ms;
-  return wish;
+  wire::ReaderOpenT asked;
+  asked.reservation = "res";
+  asked.stream = stream;
+  asked.consumer = consumer;
+  asked.start_kind = static_cast<std::uint8_t>(Start::Kind::cursor);
+  asked.min_watermark = 1;
+  asked.follow = true;
+  asked.open_timeout_ms = deadline_ms;
+  return asked;
 }
 
 wire::PartT ServerTest::part_of(RawClient& client, std::uint64_t step, std::uint64_t bytes) {
@@ -242,9 +252,9 @@ RawClient ServerTest::writer(const std::string& stream) {
   return client;
 }
 
-RawClient ServerTest::reader(const wire::ReaderOpenT& wish) {
+RawClient ServerTest::reader(const wire::ReaderOpenT& asked) {
   RawClient client = connect();
-  EXPECT_EQ(client.call(MessageType::reader_open, wish).type, MessageType::reader_opened);
+  EXPECT_EQ(client.call(MessageType::reader_open, asked).type, MessageType::reader_opened);
   return client;
 }
 

@@ -84,6 +84,8 @@ class ServerTest : public ::testing::Test {
   void restart(const std::function<void()>& meanwhile = [] {});
   /// The server's loop does nothing between begin and end of `meanwhile`.
   void hold_loop(const std::function<void()>& meanwhile);
+  /// Does that in the loop's thread, and returns when it is done.
+  void in_loop(const std::function<void(server::Server&)>& task);
   /// The file of a segment of res.
   std::string segment_path(std::uint32_t segment) const;
   /// What an audit without reading data finds wrong.
@@ -101,7 +103,7 @@ class ServerTest : public ::testing::Test {
   static void write_step(RawClient& client, std::uint64_t step, std::uint64_t bytes = 8192);
   /// A connection that is the only rank of the stream's group.
   RawClient writer(const std::string& stream = "flow");
-  RawClient reader(const wire::ReaderOpenT& wish);
+  RawClient reader(const wire::ReaderOpenT& asked);
   static std::unique_ptr<wire::StepEventT> wait_step(RawClient& client);
   /// What the server says of res/flow.
   std::unique_ptr<wire::StreamT> stream();

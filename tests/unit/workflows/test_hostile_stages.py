@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -70,6 +71,8 @@ elif path == "child":
     while not os.path.exists(folder + "/child"):
         time.sleep(0.001)
     say('{DONE}')
+elif path == "broken":
+    sys.exit("Fatal Python error: cannot read its library")
 elif path == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(json.dumps({{"event": "note", "text": "here"}}))
@@ -274,6 +277,41 @@ def test_the_next_manager_remembers_processes_that_do_not_end(
     with_supervisor(started, start_with_a_number_that_is_anothers)
 
 
+def test_the_next_manager_kills_what_ran_when_its_predecessor_was_killed(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_run, "_STOP_SECONDS", 0.0)
+
+    async def work(supervisor: StageSupervisor) -> None:
+        done, deaf = await submit(supervisor, "done"), await submit(supervisor, "deaf")
+        await until(supervisor, done, is_over)
+        await until(supervisor, deaf, lambda row: bool(row.notes))
+        process = supervisor._runs[deaf].process
+        # As it finds the database.
+        with (
+            contextlib.closing(sqlite3.connect(tmp_path / "manager.sqlite")) as source,
+            contextlib.closing(sqlite3.connect(tmp_path / "next.sqlite")) as target,
+        ):
+            source.backup(target)
+        with contextlib.closing(Database(tmp_path / "next.sqlite")) as database:
+            successor = StageSupervisor(database, tmp_path)
+            sent = []
+            with monkeypatch.context() as unkillable:
+                unkillable.setattr(signal, "pidfd_send_signal", lambda _descriptor, number: sent.append(number))
+                await successor.start()
+            assert sent == [signal.SIGKILL]
+            assert [(stuck.stage, stuck.uid, stuck.pid) for stuck in successor.stuck] == [(deaf, 1, process.pid)]
+            (told,) = stage_findings(successor.stuck)
+            assert f"its process {process.pid} of user 1 does not end" in told.what
+            process.signal(signal.SIGKILL)
+            await asyncio.wait(successor._stuck._waits)
+            assert successor.stuck == []
+            await successor.stop()
+            assert successor._stuck._rows() == []
+
+    with_supervisor(started, work)
+
+
 def test_a_process_that_does_not_end_when_killed_counts_for_its_user_and_doctor_names_it(
     started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,5 +351,29 @@ def test_stages_of_one_user_do_not_keep_others_waiting(started: Started, monkeyp
         assert (await until(supervisor, other, is_over)).state is StageState.SUCCEEDED
         rows = [await supervisor.stage(stage) for stage in many]
         assert [row.state for row in rows].count(StageState.QUEUED) == 8
+
+    with_supervisor(started, work)
+
+
+def test_a_stage_that_its_user_cannot_run_says_what_and_who(started: Started, tmp_path: Path) -> None:
+    (tmp_path / "stage").chmod(0o600)
+
+    async def work(supervisor: StageSupervisor) -> None:
+        row = await until(supervisor, await submit(supervisor, "done"), is_over)
+        assert row.state is StageState.FAILED
+        assert row.failure is not None
+        assert f"user 1 may not execute {tmp_path}/stage" in row.failure["what"]
+        assert "installs Forebay where all users can read it" in row.failure["what"]
+
+    with_supervisor(started, work)
+
+
+def test_a_stage_whose_program_ends_at_once_says_what_and_who(started: Started) -> None:
+    async def work(supervisor: StageSupervisor) -> None:
+        row = await until(supervisor, await submit(supervisor, "broken"), is_over)
+        assert row.failure is not None
+        assert row.failure["what"] == (
+            "the stage's process of user 1 ended with status 1: Fatal Python error: cannot read its library"
+        )
 
     with_supervisor(started, work)

@@ -157,7 +157,7 @@ class FakeServer:
             raise DisconnectedError("the server is away")
 
 
-def wish(name: str, capacity_bytes: int = 10, *, persistent: bool = True, owner_uid: int = 7) -> ReservationRow:
+def request(name: str, capacity_bytes: int = 10, *, persistent: bool = True, owner_uid: int = 7) -> ReservationRow:
     return ReservationRow(name, capacity_bytes, persistent, owner_uid, owner_uid)
 
 
@@ -189,7 +189,7 @@ def states(database: Database) -> dict[str, ReservationState]:
 
 def test_what_the_server_refuses_is_not_remembered(reservations: Reservations, database: Database) -> None:
     with pytest.raises(NoSpaceError):
-        reservations.create(wish("big", POOL_BYTES + 1))
+        reservations.create(request("big", POOL_BYTES + 1))
     assert states(database) == {}
 
 
@@ -197,25 +197,25 @@ def test_a_user_has_so_many_reservations_at_most(
     reservations: Reservations, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.workflows.manager.reservations._OF_ONE_USER_MAX", 2)
-    reservations.create(wish("one"))
-    reservations.create(wish("two"))
+    reservations.create(request("one"))
+    reservations.create(request("two"))
     with pytest.raises(NoSpaceError, match="user 7 has 2 reservations, as many as may be"):
-        reservations.create(wish("three"))
-    reservations.create(wish("two"))  # it is there
+        reservations.create(request("three"))
+    reservations.create(request("two"))  # it is there
     # Whoever waits does not wait for that.
     with pytest.raises(NoSpaceError, match="as many as may be"):
-        reservations.create_or_wait(wish("three"))
-    reservations.create(wish("others", owner_uid=8))
-    reservations.create(wish("jobs"), queues=False)
+        reservations.create_or_wait(request("three"))
+    reservations.create(request("others", owner_uid=8))
+    reservations.create(request("jobs"), queues=False)
     for name in ("roots1", "roots2", "roots3"):
-        reservations.create(wish(name, owner_uid=0))
+        reservations.create(request(name, owner_uid=0))
     assert set(states(database)) == {"one", "two", "others", "jobs", "roots1", "roots2", "roots3"}
 
 
 def test_findings_see_what_was_removed_past_the_manager_since_the_start(
     reservations: Reservations, server: FakeServer
 ) -> None:
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     assert reservations.findings() == []
     del server.existing["one"]
     (finding,) = reservations.findings()
@@ -225,7 +225,7 @@ def test_findings_see_what_was_removed_past_the_manager_since_the_start(
 def test_a_change_that_a_lost_server_left_undone_is_done_before_findings_are_told(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     server.away = True
     with pytest.raises(DisconnectedError):
         reservations.destroy("one", force=False, by=None)
@@ -237,14 +237,16 @@ def test_a_change_that_a_lost_server_left_undone_is_done_before_findings_are_tol
 def test_a_refused_change_of_an_existing_one_leaves_it(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     with pytest.raises(AlreadyExistsError):
-        reservations.create(wish("one", 20))
+        reservations.create(request("one", 20))
     server.busy.add("one")
     with pytest.raises(RefusedError):
         reservations.destroy("one", force=False, by=OWNER)
     assert states(database) == {"one": ReservationState.PRESENT}
-    assert database.reservation("one") == replace(wish("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1)
+    assert database.reservation("one") == replace(
+        request("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1
+    )
     reservations.destroy("one", force=True, by=OWNER)
     assert states(database) == {}
 
@@ -252,7 +254,7 @@ def test_a_refused_change_of_an_existing_one_leaves_it(
 def test_one_that_was_made_persistent_stays_when_its_last_holder_has_left(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    reservations.create(replace(wish("one"), persistent=False))
+    reservations.create(replace(request("one"), persistent=False))
     reservations.change("one", persistent=True, files_bytes=None, by=OWNER)
     reservations.end_unattached("one")
     assert reservations.destroy_non_persistent(force=True) == []
@@ -265,7 +267,7 @@ def test_one_that_was_made_persistent_stays_when_its_last_holder_has_left(
 def test_one_that_is_to_be_destroyed_is_not_changed(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     server.away = True
     with pytest.raises(DisconnectedError):
         reservations.destroy("one", force=False, by=None)
@@ -279,7 +281,7 @@ def test_one_that_is_to_be_destroyed_is_not_changed(
 def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
     reservations: Reservations, server: FakeServer
 ) -> None:
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     stranger = Asker(8, ())
     assert reservations.destroy("one", force=True, by=stranger) is False
     with pytest.raises(NotFoundError) as unseen:
@@ -294,13 +296,13 @@ def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
     assert server.existing == {}
 
 
-def test_a_wish_that_the_server_did_not_hear_is_carried_out_when_it_is_back(
+def test_a_request_that_the_server_did_not_hear_is_carried_out_when_it_is_back(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    reservations.create(wish("old"))
+    reservations.create(request("old"))
     server.away = True
     with pytest.raises(DisconnectedError):
-        reservations.create(wish("new"))
+        reservations.create(request("new"))
     with pytest.raises(DisconnectedError):
         reservations.destroy("old", force=False, by=OWNER)
     with pytest.raises(DisconnectedError):
@@ -324,7 +326,7 @@ def test_what_was_made_past_the_manager_is_taken_over(
 def test_what_vanished_is_told_and_not_made_anew(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     server.existing.clear()
     reservations.reconcile()
     assert states(database) == {"one": ReservationState.LOST}
@@ -336,9 +338,9 @@ def test_what_vanished_is_told_and_not_made_anew(
 
 
 def test_going_down_destroys_what_is_not_persistent(reservations: Reservations, server: FakeServer) -> None:
-    reservations.create(wish("kept"))
-    reservations.create(wish("first", persistent=False))
-    reservations.create(wish("scratch", persistent=False))
+    reservations.create(request("kept"))
+    reservations.create(request("first", persistent=False))
+    reservations.create(request("scratch", persistent=False))
     server.busy.add("scratch")
     with pytest.raises(RefusedError, match="nothing was destroyed: scratch/flow is being written"):
         reservations.destroy_non_persistent(force=False)
@@ -387,11 +389,11 @@ def test_a_create_that_could_not_be_written_down_is_settled_later(
     reservations = Reservations(full, servers_of(full, server))
     full.refuse(change)
     with pytest.raises(NoSpaceError, match="the disk is full"):
-        reservations.create(wish("one"))
+        reservations.create(request("one"))
     # What the server was asked for is not forgotten.
     assert states(full) == ({} if change == 1 else {"one": ReservationState.CREATING})
     if settles == "create":
-        reservations.create(wish("one"))
+        reservations.create(request("one"))
     reservations.reconcile()
     assert set(states(full)) == set(server.existing)
     assert set(states(full).values()) <= {ReservationState.PRESENT}
@@ -407,7 +409,7 @@ def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
     server.create("one", POOL_BYTES, **make)
     full.refuse(2)
     with pytest.raises(NoSpaceError, match="the disk is full"):
-        reservations.create(wish("two"))
+        reservations.create(request("two"))
     reservations.reconcile()
     assert states(full) == {"one": ReservationState.PRESENT}
 
@@ -418,7 +420,7 @@ def test_a_destroy_on_a_full_disk_makes_room_or_is_asked_again(
     server: FakeServer, full: FullDatabase, changes: tuple[int, ...]
 ) -> None:
     reservations = Reservations(full, servers_of(full, server))
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     full.refuse(*changes)
     if 1 in changes:
         reservations.destroy("one", force=False, by=OWNER)
@@ -434,7 +436,7 @@ def test_a_destroy_that_is_refused_on_a_full_disk_leaves_the_reservation(
     server: FakeServer, full: FullDatabase
 ) -> None:
     reservations = Reservations(full, servers_of(full, server))
-    reservations.create(wish("one"))
+    reservations.create(request("one"))
     server.busy.add("one")
     full.refuse(1, 2)
     with pytest.raises(RefusedError):
@@ -446,7 +448,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class ManagerWithCrashes(RuleBasedStateMachine):
-    """After any history with crashes, one start brings wish and server together."""
+    """After any history with crashes, one start brings request and server together."""
 
     @initialize()
     def begin(self) -> None:
@@ -473,7 +475,7 @@ class ManagerWithCrashes(RuleBasedStateMachine):
 
     @rule(name=NAMES, capacity=st.sampled_from([10, 40, 70]), persistent=st.booleans())
     def create(self, name: str, capacity: int, persistent: bool) -> None:
-        outcome = self.attempt(lambda: self.reservations.create(wish(name, capacity, persistent=persistent)))
+        outcome = self.attempt(lambda: self.reservations.create(request(name, capacity, persistent=persistent)))
         if outcome == "done":
             assert self.server.existing[name].capacity_bytes == capacity
 
@@ -502,7 +504,7 @@ class ManagerWithCrashes(RuleBasedStateMachine):
             self.attempt(self.reservations.reconcile)
 
     @invariant()
-    def wish_and_server_agree_after_a_start(self) -> None:
+    def request_and_server_agree_after_a_start(self) -> None:
         if getattr(self, "server", None) is None or self.server.away or self.server.crash_in is not None:
             return
         self.start()

@@ -64,7 +64,7 @@ def test_shares_are_whole_units_that_are_free_on_as_many_servers_as_were_asked_f
 
 
 @given(spaces(4), requests(), st.integers(1, 7))
-def test_a_wish_is_refused_only_if_no_choice_of_servers_has_the_room(
+def test_a_request_is_refused_only_if_no_choice_of_servers_has_the_room(
     servers: list[ServerSpace], request: PlacementRequest, granularity: int
 ) -> None:
     placed = place(servers, request, granularity)

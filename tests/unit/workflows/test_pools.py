@@ -118,9 +118,9 @@ def test_what_is_not_configured_is_refused() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(1, 60), st.sampled_from(["", "fast"]), st.sampled_from([ADA, BEN])), max_size=30))
-def test_no_byte_is_granted_twice(wishes: list[tuple[int, str, Who]]) -> None:
+def test_no_byte_is_granted_twice(requests: list[tuple[int, str, Who]]) -> None:
     rows: list[ReservationRow] = []
-    for size, pool, who in wishes:
+    for size, pool, who in requests:
         try:
             try_to_admit(size, *rows, pool=pool, who=who)
         except (NoSpaceError, PermissionDeniedError):
@@ -143,22 +143,22 @@ def queue(tmp_path: Path) -> Iterator[QueueTable]:
     database.close()
 
 
-def wish(name: str, size_bytes: int = 10, uid: int = 1001) -> ReservationRow:
+def request(name: str, size_bytes: int = 10, uid: int = 1001) -> ReservationRow:
     return ReservationRow(name, size_bytes, False, owner_uid=uid, owner_gid=1)
 
 
 def test_a_place_is_kept_by_asking_again_and_lost_by_silence(
     queue: QueueTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = queue.enter(wish("first"))
-    queue.enter(wish("second"))
-    assert queue.enter(wish("first")).id == first.id
+    first = queue.enter(request("first"))
+    queue.enter(request("second"))
+    assert queue.enter(request("first")).id == first.id
     assert [row.name for row in queue.all()] == ["first", "second"]
     # Who wants more goes to the end.
-    queue.enter(wish("first", 20))
+    queue.enter(request("first", 20))
     assert [row.name for row in queue.all()] == ["second", "first"]
     with pytest.raises(PermissionDeniedError):
-        queue.enter(wish("first", uid=1002))
+        queue.enter(request("first", uid=1002))
     assert not queue.leave("first", 1002)
     assert queue.leave("first", 1001)
     queue.forget_silent()
@@ -168,18 +168,18 @@ def test_a_place_is_kept_by_asking_again_and_lost_by_silence(
     assert queue.all() == []
 
 
-def test_one_users_wishes_leave_places_in_the_queue_for_others(
+def test_one_users_requests_leave_places_in_the_queue_for_others(
     queue: QueueTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.workflows.manager.queue_table._OF_ONE_USER_MAX", 3)
     for number in range(3):
-        queue.enter(wish(f"r{number}"))
+        queue.enter(request(f"r{number}"))
     with pytest.raises(NoSpaceError, match="3 reservations of user 1001 wait for space already"):
-        queue.enter(wish("r3"))
+        queue.enter(request("r3"))
     # It keeps the places that it has, and others come in.
-    queue.enter(wish("r1"))
-    queue.enter(wish("others", uid=1002))
+    queue.enter(request("r1"))
+    queue.enter(request("others", uid=1002))
     for number in range(5):
-        queue.enter(wish(f"roots{number}", uid=0))
+        queue.enter(request(f"roots{number}", uid=0))
     queue.leave("r0")
-    assert queue.enter(wish("r3")).owner_uid == 1001
+    assert queue.enter(request("r3")).owner_uid == 1001

@@ -19,7 +19,7 @@ from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.slow_calls import SlowCalls
 from tests.support.time_limits import seconds
-from tests.unit.workflows.test_manager_reservations import FakeServer, wish
+from tests.unit.workflows.test_manager_reservations import FakeServer, request
 
 _SECONDS_MAX = seconds(60)
 
@@ -43,16 +43,16 @@ def test_while_a_large_reservation_is_made_others_are_made_used_and_destroyed(tm
     database = Database(tmp_path / "manager.sqlite")
     reservations = Reservations(database, Servers(database, lambda _address: cast(Admin, server)))
     with ThreadPoolExecutor() as threads:
-        large = threads.submit(reservations.create, wish("large", 50))
+        large = threads.submit(reservations.create, request("large", 50))
         assert server.asked.wait(_SECONDS_MAX)
-        reservations.create(wish("small", owner_uid=8))
+        reservations.create(request("small", owner_uid=8))
         AttachmentTable(database).put(AttachmentRow("small", AttachmentKind.USER, "me", 8))
         assert reservations.findings() == []
         AttachmentTable(database).end(AttachmentRow("small", AttachmentKind.USER, "me", 8), "detached")
         assert reservations.destroy("small", force=False, by=Asker(8, ()))
         assert not large.done()
         # Who asks for the same one waits for its turn.
-        again = threads.submit(reservations.create, wish("large", 50))
+        again = threads.submit(reservations.create, request("large", 50))
         server.let_go.set()
         assert large.result(_SECONDS_MAX) == again.result(_SECONDS_MAX)
     assert server.created == 2

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,25 @@ def test_each_node_has_its_own_directory_behind_the_same_link(root: Path) -> Non
         assert begin(root, "17", node).stdout == f"made {root}/node/17\n"
         assert (root / "node" / "17").resolve() == private_folder(root / "files", node)
     assert private_folder(root / "files", "n1").stat().st_mode & 0o777 == 0o700
+
+
+def test_begin_and_end_take_less_than_20_ms_of_processor(root: Path) -> None:
+    """Every node runs them for every job. A thousand other jobs are there."""
+    part = root / "slurm" / "snapshot.1"
+    others = "".join(f"== paths {job}\nDW_JOB_STRIPED={root}/files/{job}/\n" for job in range(101, 2101, 2))
+    part.write_text(part.read_text().replace("== paths 17\n", f"{others}== paths 17\n"))
+
+    def least_seconds(call: Callable[[], subprocess.CompletedProcess[str]]) -> float:
+        taken = []
+        for _ in range(5):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            assert call().returncode == 0
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        return min(taken)
+
+    assert least_seconds(lambda: begin(root, "17", "n1")) < 0.020
+    assert least_seconds(lambda: end(root, "17")) < 0.020
 
 
 def test_a_job_without_private_scratch_needs_nothing(root: Path) -> None:

@@ -44,9 +44,9 @@ TEST_F(DoorLimitsTest, after_the_hello_a_message_has_a_longest_length_too) {
   client.send_bytes(header_of(MessageType::server_query, 4 * mib + 1));
   EXPECT_TRUE(client.ended());
   RawClient other = connect();
-  wire::ReservationDestroyT wish;
-  wish.name.assign(20'000, 'x');
-  EXPECT_EQ(RawClient::failure(other.call(MessageType::reservation_destroy, wish)), ErrorCode::protocol);
+  wire::ReservationDestroyT asked;
+  asked.name.assign(20'000, 'x');
+  EXPECT_EQ(RawClient::failure(other.call(MessageType::reservation_destroy, asked)), ErrorCode::protocol);
   expect_alive();
 }
 
@@ -190,9 +190,9 @@ TEST_F(DoorLimitsTest, consumers_of_a_stream_are_bounded_for_each_user_who_may_o
 TEST_F(DoorLimitsTest, an_audit_names_a_few_of_many_damaged_steps_and_counts_the_rest) {
   RawClient client = writer();
   for (std::uint64_t step = 0; step < 20; ++step) write_step(client, step);  // what it says of their metadata is wrong
-  wire::AuditQueryT wish;
-  wish.read_data = true;
-  const auto answer = RawClient::unpack<wire::AuditAnswer>(connect().call(MessageType::audit_query, wish));
+  wire::AuditQueryT asked;
+  asked.read_data = true;
+  const auto answer = RawClient::unpack<wire::AuditAnswer>(connect().call(MessageType::audit_query, asked));
   ASSERT_EQ(answer->findings.size(), 17U);
   EXPECT_EQ(answer->findings.back()->what, "4 more findings like these");
 }

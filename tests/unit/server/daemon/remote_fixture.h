@@ -84,11 +84,11 @@ class RemoteTest : public ServerTest {
   }
 
   fabric::Token token(std::uint32_t rights, std::uint64_t lifetime_s = 3600) {
-    wire::TokenCreateT wish;
-    wish.reservation = "res";
-    wish.rights = rights;
-    wish.lifetime_s = lifetime_s;
-    const auto answer = RawClient::unpack<wire::TokenAnswer>(connect().call(MessageType::token_create, wish));
+    wire::TokenCreateT asked;
+    asked.reservation = "res";
+    asked.rights = rights;
+    asked.lifetime_s = lifetime_s;
+    const auto answer = RawClient::unpack<wire::TokenAnswer>(connect().call(MessageType::token_create, asked));
     auto parsed = fabric::parse_token(answer->token, "the test");
     EXPECT_TRUE(parsed);
     return *parsed;
@@ -113,9 +113,9 @@ class RemoteTest : public ServerTest {
   RawClient admitted(std::uint32_t rights) { return admitted(token(rights)); }
 
   std::vector<std::uint8_t> ticket(RawClient& client, bool writes) {
-    wire::DataOpenT wish;
-    wish.writes = writes;
-    const auto opened = RawClient::unpack<wire::DataOpened>(client.call(MessageType::data_open, wish));
+    wire::DataOpenT asked;
+    asked.writes = writes;
+    const auto opened = RawClient::unpack<wire::DataOpened>(client.call(MessageType::data_open, asked));
     return opened->ticket;
   }
 

@@ -83,11 +83,11 @@ TEST_F(RemoteTest, a_long_message_after_the_proof_ends_the_connection) {
 }
 
 TEST_F(RemoteTest, who_asks_for_paths_again_and_again_keeps_no_other_out) {
-  constexpr int wishes = 600;  // more than the server has paths
+  constexpr int requests = 600;  // more than the server has paths
   RawClient client = admitted(fabric::right_read);
   const auto first = ticket(client, false);
   auto last = first;
-  for (int i = 0; i < wishes; ++i) last = ticket(client, false);
+  for (int i = 0; i < requests; ++i) last = ticket(client, false);
   RawClient other = admitted(fabric::right_read);
   EXPECT_FALSE(ticket(other, false).empty());
   RawClient late = stranger();
@@ -246,11 +246,11 @@ TEST_F(SmallRemoteTest, data_paths_of_all_clients_are_bounded) {
 
 TEST_F(SmallRemoteTest, data_paths_by_libfabric_are_bounded) {
   RawClient client = admitted(fabric::right_read);
-  auto wish = ticket(client, false);
-  const auto plain = wish;
-  wish.push_back(fabric::by_libfabric);
+  auto asked = ticket(client, false);
+  const auto plain = asked;
+  asked.push_back(fabric::by_libfabric);
   RawClient refused = stranger();
-  EXPECT_EQ(RawClient::failure(refused.call(MessageType::data_hello, data_hello(wish))), ErrorCode::busy);
+  EXPECT_EQ(RawClient::failure(refused.call(MessageType::data_hello, data_hello(asked))), ErrorCode::busy);
   // The ticket is not used up: TCP is still there.
   RawClient by_tcp = stranger();
   EXPECT_EQ(by_tcp.call(MessageType::data_hello, data_hello(plain)).type, MessageType::done);

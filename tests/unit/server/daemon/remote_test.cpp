@@ -216,14 +216,14 @@ TEST_F(RemoteTest, a_reader_gets_no_byte_outside_of_the_step) {
   const wire::Extent whole = event->step->parts.front()->metadata.front();
   auto path = data_path(client, false);
   std::vector<std::byte> out(whole.length());
-  wire::BytesGetT wish;
-  wish.key = std::make_unique<wire::StepKey>(0, 1, 0);
+  wire::BytesGetT asked;
+  asked.key = std::make_unique<wire::StepKey>(0, 1, 0);
   const auto ask = [&](const wire::Extent& extent) {
-    ++wish.ticket;
-    wish.extents = {extent};
-    client.send(MessageType::bytes_get, wish);
+    ++asked.ticket;
+    asked.extents = {extent};
+    client.send(MessageType::bytes_get, asked);
     out.resize(extent.length());
-    return path.receive(wish.ticket, fabric::Incoming(out), wait_on);
+    return path.receive(asked.ticket, fabric::Incoming(out), wait_on);
   };
   EXPECT_TRUE(ask(whole));
   wire::StepGetT get;
@@ -237,7 +237,7 @@ TEST_F(RemoteTest, a_reader_gets_no_byte_outside_of_the_step) {
     EXPECT_EQ(refused.error().code, ErrorCode::protocol);
     EXPECT_FALSE(path.is_broken());
   }
-  wish.key = std::make_unique<wire::StepKey>(7, 1, 0);
+  asked.key = std::make_unique<wire::StepKey>(7, 1, 0);
   const auto gone = ask(whole);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, ErrorCode::step_gone);
@@ -290,14 +290,14 @@ TEST_F(RemoteTest, a_small_step_travels_with_its_description) {
   EXPECT_EQ(event->step->bytes.size(), event->step->summary->size_bytes());
   // The same bytes as those that the data path brings.
   auto path = data_path(client, false);
-  wire::BytesGetT wish;
-  wish.key = std::make_unique<wire::StepKey>(0, 1, 0);
+  wire::BytesGetT asked;
+  asked.key = std::make_unique<wire::StepKey>(0, 1, 0);
   for (const protocol::CarriedPiece& piece : *pieces) {
-    ++wish.ticket;
-    wish.extents = {piece.place};
-    client.send(MessageType::bytes_get, wish);
+    ++asked.ticket;
+    asked.extents = {piece.place};
+    client.send(MessageType::bytes_get, asked);
     std::vector<std::byte> out(piece.bytes.size());
-    EXPECT_TRUE(path.receive(wish.ticket, fabric::Incoming(out), wait_on));
+    EXPECT_TRUE(path.receive(asked.ticket, fabric::Incoming(out), wait_on));
     EXPECT_TRUE(std::ranges::equal(out, piece.bytes));
   }
   // A local reader reads the file itself.

@@ -20,10 +20,10 @@ class FollowersTest : public ServerTest {
   /// A writer whose stream keeps what `retention` says.
   RawClient keeping(const std::string& retention, WhenFull when_full = WhenFull::block) {
     RawClient client = connect();
-    wire::WriterOpenT wish = writer_open();
-    wish.retention = retention;
-    wish.when_full = static_cast<std::uint8_t>(when_full);
-    EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    wire::WriterOpenT asked = writer_open();
+    asked.retention = retention;
+    asked.when_full = static_cast<std::uint8_t>(when_full);
+    EXPECT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
     return client;
   }
   static void release(RawClient& client, const wire::StepEventT& event) {
@@ -38,8 +38,8 @@ class FollowersTest : public ServerTest {
     return client.call(MessageType::cursor_move, move);
   }
   /// The reader's number, by which a part names it.
-  static std::uint64_t session_of(RawClient& client, const wire::ReaderOpenT& wish) {
-    return RawClient::unpack<wire::ReaderOpened>(client.call(MessageType::reader_open, wish))->session;
+  static std::uint64_t session_of(RawClient& client, const wire::ReaderOpenT& asked) {
+    return RawClient::unpack<wire::ReaderOpened>(client.call(MessageType::reader_open, asked))->session;
   }
   /// A connection of another process, which the kernel remembers as the one that made it.
   RawClient connect_as_another_process() {
@@ -271,10 +271,10 @@ TEST_F(FollowersTest, on_demand_and_round_robin_give_each_step_to_one_reader) {
   for (const StepDistribution distribution : {StepDistribution::on_demand, StepDistribution::round_robin}) {
     const std::string name = distribution == StepDistribution::on_demand ? "demand" : "robin";
     RawClient client = writer(name);
-    wire::ReaderOpenT wish = reader_open("workers", name);
-    wish.distribution = static_cast<std::uint8_t>(distribution);
-    RawClient first = reader(wish);
-    RawClient second = reader(wish);
+    wire::ReaderOpenT asked = reader_open("workers", name);
+    asked.distribution = static_cast<std::uint8_t>(distribution);
+    RawClient first = reader(asked);
+    RawClient second = reader(asked);
     for (std::uint64_t step = 0; step < 8; ++step) write_step(client, step);
     std::vector<std::uint64_t> seen;
     for (int i = 0; i < 4; ++i) {
@@ -288,12 +288,12 @@ TEST_F(FollowersTest, on_demand_and_round_robin_give_each_step_to_one_reader) {
 
 TEST_F(FollowersTest, steps_dealt_to_a_reader_that_goes_are_dealt_again) {
   RawClient client = writer();
-  wire::ReaderOpenT wish = reader_open("workers");
-  wish.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
-  RawClient stays = reader(wish);
+  wire::ReaderOpenT asked = reader_open("workers");
+  asked.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
+  RawClient stays = reader(asked);
   std::vector<std::uint64_t> seen;
   {
-    RawClient goes = reader(wish);
+    RawClient goes = reader(asked);
     for (std::uint64_t step = 0; step < 4; ++step) write_step(client, step);
     seen.push_back(number_of(*wait_step(stays)));
     seen.push_back(number_of(*wait_step(goes)));
@@ -305,12 +305,12 @@ TEST_F(FollowersTest, steps_dealt_to_a_reader_that_goes_are_dealt_again) {
 
 TEST_F(FollowersTest, what_the_others_got_is_not_dealt_again_when_a_reader_goes) {
   RawClient client = writer();
-  wire::ReaderOpenT wish = reader_open("workers");
-  wish.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
-  RawClient stays = reader(wish);
+  wire::ReaderOpenT asked = reader_open("workers");
+  asked.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
+  RawClient stays = reader(asked);
   std::vector<std::uint64_t> seen;
   {
-    RawClient goes = reader(wish);
+    RawClient goes = reader(asked);
     for (std::uint64_t step = 0; step < 6; ++step) write_step(client, step);
     for (int i = 0; i < 3; ++i) seen.push_back(number_of(*wait_step(stays)));
   }
@@ -321,16 +321,16 @@ TEST_F(FollowersTest, what_the_others_got_is_not_dealt_again_when_a_reader_goes)
 
 TEST_F(FollowersTest, readers_that_share_come_back_to_their_cursor_when_all_have_gone) {
   RawClient client = writer();
-  wire::ReaderOpenT wish = reader_open("workers");
-  wish.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
+  wire::ReaderOpenT asked = reader_open("workers");
+  asked.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
   for (std::uint64_t step = 0; step < 3; ++step) write_step(client, step);
   {
-    RawClient crashes = reader(wish);
+    RawClient crashes = reader(asked);
     for (std::uint64_t step = 0; step < 3; ++step) EXPECT_EQ(number_of(*wait_step(crashes)), step);
     EXPECT_EQ(acknowledge(crashes, 0).type, MessageType::done);
   }
   expect_alive();  // by now the server knows that it has gone
-  RawClient comes_back = reader(wish);
+  RawClient comes_back = reader(asked);
   EXPECT_EQ(number_of(*wait_step(comes_back)), 1U);
 }
 
@@ -344,9 +344,9 @@ TEST_F(FollowersTest, a_writer_that_shares_steps_out_does_not_send_its_readers_b
   from_now_on.start_kind = static_cast<std::uint8_t>(Start::Kind::next);
   RawClient follower = reader(from_now_on);
   RawClient client = connect();
-  wire::WriterOpenT wish = writer_open();
-  wish.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
-  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  wire::WriterOpenT asked = writer_open();
+  asked.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
+  ASSERT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   write_step(client, 3);
   auto event = wait_step(follower);
   while (event->kind == static_cast<std::uint8_t>(NextStep::Kind::notice)) event = wait_step(follower);
@@ -359,10 +359,10 @@ TEST_F(FollowersTest, dropping_the_oldest_drops_no_more_than_is_needed) {
   for (; step < 9; ++step) write_step(client, step, 6 * mib);
   // Durable steps come free only with a sync of the journal; what is dropped meanwhile must not be everything.
   RawClient follower = connect();
-  wire::ReaderOpenT wish = reader_open();
-  wish.min_watermark = 2;
-  wish.start_kind = static_cast<std::uint8_t>(Start::Kind::latest);
-  ASSERT_EQ(follower.call(MessageType::reader_open, wish).type, MessageType::reader_opened);
+  wire::ReaderOpenT asked = reader_open();
+  asked.min_watermark = 2;
+  asked.start_kind = static_cast<std::uint8_t>(Start::Kind::latest);
+  ASSERT_EQ(follower.call(MessageType::reader_open, asked).type, MessageType::reader_opened);
   const auto event = wait_step(follower);
   EXPECT_EQ(number_of(*event), 8U);
   release(follower, *event);
@@ -389,41 +389,41 @@ TEST_F(FollowersTest, dropping_the_oldest_spares_precious_steps_and_those_a_cons
   EXPECT_EQ(kept(), ten);
   write_step(client, 10, 6 * mib);
   EXPECT_EQ(kept(), (std::vector<std::uint64_t>{0, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
-  wire::ReaderOpenT wish = reader_open("render");
-  wish.start_kind = static_cast<std::uint8_t>(Start::Kind::step);
-  wish.start_step = 5;
-  RawClient consumer = reader(wish);
+  wire::ReaderOpenT asked = reader_open("render");
+  asked.start_kind = static_cast<std::uint8_t>(Start::Kind::step);
+  asked.start_step = 5;
+  RawClient consumer = reader(asked);
   write_step(client, 11, 6 * mib);
   EXPECT_EQ(kept(), (std::vector<std::uint64_t>{0, 2, 4, 5, 6, 7, 8, 9, 10, 11}));
   // All that is left is precious, or the consumer has not had it yet.
   wire::SpaceRequestT request;
   request.step = 12;
   request.bytes = 6 * mib;
-  const auto asked = client.send(MessageType::space_request, request);
-  EXPECT_FALSE(client.is_answered(asked));
+  const auto pending = client.send(MessageType::space_request, request);
+  EXPECT_FALSE(client.is_answered(pending));
   EXPECT_EQ(kept().size(), 10U);
   wire::CursorMoveT move;
   move.epoch = 1;
   move.position = 6;
   EXPECT_EQ(consumer.call(MessageType::cursor_move, move).type, MessageType::done);
-  EXPECT_EQ(client.answer(asked).type, MessageType::space_granted);
+  EXPECT_EQ(client.answer(pending).type, MessageType::space_granted);
   EXPECT_EQ(kept(), (std::vector<std::uint64_t>{0, 2, 4, 6, 7, 8, 9, 10, 11}));
 }
 
 TEST_F(FollowersTest, a_living_readers_number_is_its_own) {
   RawClient client = writer();
-  wire::ReaderOpenT wish = reader_open();
+  wire::ReaderOpenT asked = reader_open();
   RawClient first = connect();
-  const auto opened = RawClient::unpack<wire::ReaderOpened>(first.call(MessageType::reader_open, wish));
-  wish.resume = true;
-  wish.epoch = opened->epoch;
-  wish.session = opened->session;
+  const auto opened = RawClient::unpack<wire::ReaderOpened>(first.call(MessageType::reader_open, asked));
+  asked.resume = true;
+  asked.epoch = opened->epoch;
+  asked.session = opened->session;
   RawClient second = connect();
-  EXPECT_NE(RawClient::unpack<wire::ReaderOpened>(second.call(MessageType::reader_open, wish))->session,
+  EXPECT_NE(RawClient::unpack<wire::ReaderOpened>(second.call(MessageType::reader_open, asked))->session,
             opened->session);
-  wish.session = opened->session + 1;
+  asked.session = opened->session + 1;
   RawClient third = connect();
-  EXPECT_EQ(RawClient::unpack<wire::ReaderOpened>(third.call(MessageType::reader_open, wish))->session,
+  EXPECT_EQ(RawClient::unpack<wire::ReaderOpened>(third.call(MessageType::reader_open, asked))->session,
             opened->session + 1);
 }
 
@@ -433,26 +433,26 @@ TEST_F(FollowersTest, a_reader_waits_for_a_stream_and_leaves_while_it_waits) {
     (void)gone.send(MessageType::reader_open, reader_open({}, "later"));
   }
   RawClient waiting = connect();
-  const auto asked = waiting.send(MessageType::reader_open, reader_open({}, "later"));
-  EXPECT_FALSE(waiting.is_answered(asked));
+  const auto pending = waiting.send(MessageType::reader_open, reader_open({}, "later"));
+  EXPECT_FALSE(waiting.is_answered(pending));
   RawClient client = writer("later");
-  EXPECT_EQ(waiting.answer(asked).type, MessageType::reader_opened);
-  wire::ReaderOpenT wish = reader_open({}, "never");
-  wish.open_timeout_ms = 1;
-  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, wish)), ErrorCode::timeout);
+  EXPECT_EQ(waiting.answer(pending).type, MessageType::reader_opened);
+  wire::ReaderOpenT asked = reader_open({}, "never");
+  asked.open_timeout_ms = 1;
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), ErrorCode::timeout);
 }
 
 TEST_F(FollowersTest, a_reader_that_waits_for_a_stream_learns_that_its_reservation_is_gone) {
   create("brief", 8 * mib);
-  wire::ReaderOpenT wish = reader_open({}, "later");
-  wish.reservation = "brief";
+  wire::ReaderOpenT asked = reader_open({}, "later");
+  asked.reservation = "brief";
   RawClient waiting = connect();
-  const auto asked = waiting.send(MessageType::reader_open, wish);
-  EXPECT_FALSE(waiting.is_answered(asked));
+  const auto pending = waiting.send(MessageType::reader_open, asked);
+  EXPECT_FALSE(waiting.is_answered(pending));
   wire::ReservationDestroyT destroy;
   destroy.name = "brief";
   EXPECT_EQ(connect().call(MessageType::reservation_destroy, destroy).type, MessageType::done);
-  EXPECT_EQ(RawClient::failure(waiting.answer(asked)), ErrorCode::not_found);
+  EXPECT_EQ(RawClient::failure(waiting.answer(pending)), ErrorCode::not_found);
 }
 
 TEST_F(FollowersTest, withdrawn_steps_stay_for_those_who_hold_them) {
@@ -465,10 +465,10 @@ TEST_F(FollowersTest, withdrawn_steps_stay_for_those_who_hold_them) {
     for (int i = 0; i < 3; ++i) event = wait_step(follower);
     EXPECT_EQ(client.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
   }
-  wire::WriterOpenT wish = writer_open();
-  wish.append_after = 0;
+  wire::WriterOpenT asked = writer_open();
+  asked.append_after = 0;
   RawClient again = connect();
-  ASSERT_EQ(again.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  ASSERT_EQ(again.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   write_step(again, 1);
   // A step asked for by its number does not take the word from the next one in turn.
   wire::StepGetT get;

@@ -17,22 +17,22 @@ constexpr auto kind_of(NextStep::Kind kind) {
 class ReaderGroupsTest : public ServerTest {
  protected:
   static wire::ReaderOpenT rank_open(std::uint32_t rank, std::uint32_t ranks = 2, const std::string& consumer = {}) {
-    wire::ReaderOpenT wish = reader_open(consumer);
-    wish.rank = rank;
-    wish.ranks = ranks;
-    wish.ranks_source = "a test";
-    wish.group = "job-1";
-    return wish;
+    wire::ReaderOpenT asked = reader_open(consumer);
+    asked.rank = rank;
+    asked.ranks = ranks;
+    asked.ranks_source = "a test";
+    asked.group = "job-1";
+    return asked;
   }
   /// Both ranks of a group, or more, in order.
   std::vector<RawClient> group(const std::function<void(wire::ReaderOpenT&)>& change = {}, std::uint32_t ranks = 2) {
     std::vector<RawClient> clients;
     std::vector<std::uint32_t> requests;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      wire::ReaderOpenT wish = rank_open(rank, ranks);
-      if (change) change(wish);
+      wire::ReaderOpenT asked = rank_open(rank, ranks);
+      if (change) change(asked);
       clients.push_back(connect());
-      requests.push_back(clients.back().send(MessageType::reader_open, wish));
+      requests.push_back(clients.back().send(MessageType::reader_open, asked));
     }
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
       EXPECT_EQ(clients[rank].answer(requests[rank]).type, MessageType::reader_opened);
@@ -70,9 +70,9 @@ class ReaderGroupsTest : public ServerTest {
   }
   RawClient keeping(const std::string& retention) {
     RawClient client = connect();
-    wire::WriterOpenT wish = writer_open();
-    wish.retention = retention;
-    EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    wire::WriterOpenT asked = writer_open();
+    asked.retention = retention;
+    EXPECT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
     return client;
   }
 };
@@ -133,10 +133,10 @@ TEST_F(ReaderGroupsTest, the_shortest_timeout_counts_once_all_have_asked) {
 
 TEST_F(ReaderGroupsTest, a_rank_that_does_not_come_fails_all_by_name) {
   RawClient client = writer();
-  wire::ReaderOpenT wish = rank_open(0, 3);
-  wish.open_timeout_ms = 20;
+  wire::ReaderOpenT asked = rank_open(0, 3);
+  asked.open_timeout_ms = 20;
   RawClient first = connect();
-  const auto failed = RawClient::unpack<wire::Failure>(first.call(MessageType::reader_open, wish));
+  const auto failed = RawClient::unpack<wire::Failure>(first.call(MessageType::reader_open, asked));
   EXPECT_EQ(static_cast<ErrorCode>(failed->code), ErrorCode::timeout);
   EXPECT_NE(failed->what.find("ranks 1, 2 of 3"), std::string::npos) << failed->what;
   EXPECT_NE(failed->what.find("Ranks=1"), std::string::npos) << failed->what;
@@ -149,16 +149,16 @@ TEST_F(ReaderGroupsTest, ranks_that_contradict_each_other_fail_all) {
     RawClient second = connect();
     const std::uint32_t request = first.send(MessageType::reader_open, rank_open(0));
     EXPECT_FALSE(first.is_answered(request));
-    wire::ReaderOpenT wish = rank_open(1);
-    change(wish);
-    const auto code = RawClient::failure(second.call(MessageType::reader_open, wish));
+    wire::ReaderOpenT asked = rank_open(1);
+    change(asked);
+    const auto code = RawClient::failure(second.call(MessageType::reader_open, asked));
     EXPECT_EQ(RawClient::failure(first.answer(request)), code);
     return code;
   };
-  EXPECT_EQ(contradicts([](auto& wish) { wish.ranks = 3; }), ErrorCode::invalid_argument);
-  EXPECT_EQ(contradicts([](auto& wish) { wish.rank = 0; }), ErrorCode::busy);
-  EXPECT_EQ(contradicts([](auto& wish) { wish.latest_only = true; }), ErrorCode::invalid_argument);
-  EXPECT_EQ(contradicts([](auto& wish) { wish.start_kind = 3; }), ErrorCode::invalid_argument);
+  EXPECT_EQ(contradicts([](auto& asked) { asked.ranks = 3; }), ErrorCode::invalid_argument);
+  EXPECT_EQ(contradicts([](auto& asked) { asked.rank = 0; }), ErrorCode::busy);
+  EXPECT_EQ(contradicts([](auto& asked) { asked.latest_only = true; }), ErrorCode::invalid_argument);
+  EXPECT_EQ(contradicts([](auto& asked) { asked.start_kind = 3; }), ErrorCode::invalid_argument);
   (void)group();
 }
 
@@ -167,12 +167,12 @@ TEST_F(ReaderGroupsTest, consumers_groups_and_opens_do_not_meet) {
   std::vector<RawClient> ranks = group();
   for (const int other : {0, 1, 2}) {
     RawClient second = connect();
-    wire::ReaderOpenT wish = rank_open(0, 2, other == 0 ? "render" : "");
-    if (other == 1) wish.group = "job-2";
-    if (other == 2) wish.ordinal = 1;
-    EXPECT_FALSE(second.is_answered(second.send(MessageType::reader_open, wish)));
+    wire::ReaderOpenT asked = rank_open(0, 2, other == 0 ? "render" : "");
+    if (other == 1) asked.group = "job-2";
+    if (other == 2) asked.ordinal = 1;
+    EXPECT_FALSE(second.is_answered(second.send(MessageType::reader_open, asked)));
   }
-  (void)group([](auto& wish) { wish.ordinal = 1; });
+  (void)group([](auto& asked) { asked.ordinal = 1; });
 }
 
 TEST_F(ReaderGroupsTest, a_rank_that_is_lost_ends_the_group_by_name) {
@@ -197,7 +197,7 @@ TEST_F(ReaderGroupsTest, a_rank_that_is_lost_ends_the_group_by_name) {
 
 TEST_F(ReaderGroupsTest, a_group_goes_on_without_a_rank_until_that_joins_again) {
   RawClient client = writer();
-  const auto go_on = [](wire::ReaderOpenT& wish) { wish.on_reader_lost = 1; };
+  const auto go_on = [](wire::ReaderOpenT& asked) { asked.on_reader_lost = 1; };
   std::vector<RawClient> ranks = group(go_on);
   write_step(client, 0);
   EXPECT_EQ(turn_of(ranks, 1), 0U);
@@ -208,9 +208,9 @@ TEST_F(ReaderGroupsTest, a_group_goes_on_without_a_rank_until_that_joins_again) 
   EXPECT_EQ(number_of(*alone), 1U);
   EXPECT_EQ(alone->gone, std::vector<std::uint32_t>{1});
   RawClient again = connect();
-  wire::ReaderOpenT wish = rank_open(1);
-  go_on(wish);
-  const auto opened = RawClient::unpack<wire::ReaderOpened>(again.call(MessageType::reader_open, wish));
+  wire::ReaderOpenT asked = rank_open(1);
+  go_on(asked);
+  const auto opened = RawClient::unpack<wire::ReaderOpened>(again.call(MessageType::reader_open, asked));
   EXPECT_EQ(opened->turn, 2U);
   ranks.push_back(std::move(again));
   write_step(client, 2);
@@ -231,7 +231,7 @@ TEST_F(ReaderGroupsTest, a_rank_that_closes_early_is_not_waited_for) {
 
 TEST_F(ReaderGroupsTest, a_rank_that_does_not_ask_in_time_is_lost) {
   RawClient client = writer();
-  std::vector<RawClient> ranks = group([](auto& wish) { wish.turn_timeout_ms = 20; });
+  std::vector<RawClient> ranks = group([](auto& asked) { asked.turn_timeout_ms = 20; });
   const auto told = RawClient::unpack<wire::Failure>(ranks[0].answer(ask(ranks[0], 1)));
   EXPECT_EQ(static_cast<ErrorCode>(told->code), ErrorCode::group_broken);
   EXPECT_NE(told->what.find("TurnTimeoutSecs"), std::string::npos) << told->what;
@@ -272,10 +272,10 @@ TEST_F(ReaderGroupsTest, steps_are_shared_out_and_readers_counted_by_groups) {
   const std::uint32_t opening = client.send(MessageType::writer_open, open);
   RawClient maker = writer("other");
   const auto in_turn = [](std::uint64_t ordinal) {
-    return [ordinal](wire::ReaderOpenT& wish) {
-      wish.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
-      wish.ordinal = ordinal;
-      wish.wait_for_writer = false;
+    return [ordinal](wire::ReaderOpenT& asked) {
+      asked.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
+      asked.ordinal = ordinal;
+      asked.wait_for_writer = false;
     };
   };
   std::vector<RawClient> first = group(in_turn(0));
@@ -294,7 +294,7 @@ TEST_F(ReaderGroupsTest, the_list_of_steps_is_that_of_the_open) {
   RawClient client = keeping("last:2");
   write_step(client, 0);
   write_step(client, 1);
-  std::vector<RawClient> ranks = group([](auto& wish) { wish.follow = false; });
+  std::vector<RawClient> ranks = group([](auto& asked) { asked.follow = false; });
   wire::StepsQueryT query;
   query.steps_max = 100;
   const auto numbers = [&](RawClient& rank) {

@@ -10,24 +10,24 @@ using protocol::MessageType;
 class RunsTest : public ServerTest {
  protected:
   static wire::WriterOpenT write_run(const std::string& run, WriteMode mode = WriteMode::append) {
-    wire::WriterOpenT wish = writer_open();
-    wish.run = run;
-    wish.mode = static_cast<std::uint8_t>(mode);
-    return wish;
+    wire::WriterOpenT asked = writer_open();
+    asked.run = run;
+    asked.mode = static_cast<std::uint8_t>(mode);
+    return asked;
   }
   static wire::ReaderOpenT read_run(const std::string& run, const std::string& consumer = {}) {
-    wire::ReaderOpenT wish = reader_open(consumer);
-    wish.run = run;
-    return wish;
+    wire::ReaderOpenT asked = reader_open(consumer);
+    asked.run = run;
+    return asked;
   }
   static wire::ReaderOpenT waiting_for_writer(const std::string& run = {}) {
-    wire::ReaderOpenT wish = read_run(run);
-    wish.wait_for_writer = true;
-    return wish;
+    wire::ReaderOpenT asked = read_run(run);
+    asked.wait_for_writer = true;
+    return asked;
   }
-  RawClient group(const wire::WriterOpenT& wish) {
+  RawClient group(const wire::WriterOpenT& asked) {
     RawClient client = connect();
-    EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    EXPECT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
     return client;
   }
   static void close(RawClient& client) {
@@ -53,9 +53,9 @@ class RunsTest : public ServerTest {
     return opened.type == MessageType::reader_opened ? RawClient::unpack<wire::ReaderOpened>(opened)->first_step : 0;
   }
   static std::optional<ErrorCode> get(RawClient& client, std::uint64_t step) {
-    wire::StepGetT wish;
-    wish.step = step;
-    const auto answer = client.call(MessageType::step_get, wish);
+    wire::StepGetT asked;
+    asked.step = step;
+    const auto answer = client.call(MessageType::step_get, asked);
     return RawClient::failure(answer);
   }
   static std::vector<std::uint64_t> list(RawClient& client) {
@@ -102,22 +102,22 @@ TEST_F(RunsTest, no_start_and_no_seek_leads_out_of_the_run) {
   for (const auto& [kind, step, first] : {std::tuple{Start::Kind::oldest, 0, 3}, std::tuple{Start::Kind::latest, 0, 5},
                                           std::tuple{Start::Kind::step, 1, 3}, std::tuple{Start::Kind::step, 4, 4},
                                           std::tuple{Start::Kind::cursor, 0, 3}}) {
-    wire::ReaderOpenT wish = read_run("tuesday");
-    wish.start_kind = static_cast<std::uint8_t>(kind);
-    wish.start_step = static_cast<std::uint64_t>(step);
-    RawClient follower = reader(wish);
+    wire::ReaderOpenT asked = read_run("tuesday");
+    asked.start_kind = static_cast<std::uint8_t>(kind);
+    asked.start_step = static_cast<std::uint64_t>(step);
+    RawClient follower = reader(asked);
     EXPECT_EQ(next_number(follower), static_cast<std::uint64_t>(first)) << static_cast<int>(kind);
   }
   for (const auto& [kind, step] : {std::pair{Start::Kind::next, 0}, std::pair{Start::Kind::step, 7}}) {
-    wire::ReaderOpenT wish = read_run("tuesday");
-    wish.start_kind = static_cast<std::uint8_t>(kind);
-    wish.start_step = static_cast<std::uint64_t>(step);
-    RawClient follower = reader(wish);
+    wire::ReaderOpenT asked = read_run("tuesday");
+    asked.start_kind = static_cast<std::uint8_t>(kind);
+    asked.start_step = static_cast<std::uint64_t>(step);
+    RawClient follower = reader(asked);
     expect_end(follower, StreamStatus::ended);
   }
-  wire::ReaderOpenT wish = read_run("tuesday");
-  wish.latest_only = true;
-  RawClient newest = reader(wish);
+  wire::ReaderOpenT asked = read_run("tuesday");
+  asked.latest_only = true;
+  RawClient newest = reader(asked);
   EXPECT_EQ(next_number(newest), 5U);
   wire::CursorMoveT move;
   move.epoch = 1;
@@ -195,46 +195,46 @@ TEST_F(RunsTest, a_replaced_run_ends_as_interrupted_for_who_has_not_read_it_all)
   RawClient late = connect();
   EXPECT_FALSE(late.is_answered(late.send(MessageType::reader_open, read_run("monday")))) << "nothing of it is left";
   RawClient resumed = connect();
-  wire::ReaderOpenT wish = read_run("monday");
-  wish.resume = true;
-  wish.epoch = 1;
-  wish.position = 1;
-  EXPECT_EQ(resumed.call(MessageType::reader_open, wish).type, MessageType::reader_opened);
+  wire::ReaderOpenT asked = read_run("monday");
+  asked.resume = true;
+  asked.epoch = 1;
+  asked.position = 1;
+  EXPECT_EQ(resumed.call(MessageType::reader_open, asked).type, MessageType::reader_opened);
   expect_end(resumed, StreamStatus::interrupted);
 }
 
 TEST_F(RunsTest, the_reader_of_a_run_that_waits_counts_for_the_rendezvous) {
   finished_run("monday", 0, 1);
   RawClient stranger = reader(read_run("monday"));
-  wire::WriterOpenT wish = write_run("tuesday");
-  wish.rendezvous_readers = 1;
+  wire::WriterOpenT asked = write_run("tuesday");
+  asked.rendezvous_readers = 1;
   RawClient client = connect();
-  const auto opening = client.send(MessageType::writer_open, wish);
+  const auto opening = client.send(MessageType::writer_open, asked);
   EXPECT_FALSE(client.is_answered(opening)) << "a reader of another run takes none of its steps";
   RawClient follower = connect();
-  const auto asked = follower.send(MessageType::reader_open, read_run("tuesday"));
+  const auto pending = follower.send(MessageType::reader_open, read_run("tuesday"));
   EXPECT_EQ(client.answer(opening).type, MessageType::writer_opened);
-  EXPECT_EQ(first_step_of(follower.answer(asked)), 1U);
+  EXPECT_EQ(first_step_of(follower.answer(pending)), 1U);
   // Also before the stream exists.
   RawClient early = connect();
   wire::ReaderOpenT elsewhere = waiting_for_writer("tuesday");
   elsewhere.stream = "elsewhere";
   const auto early_asked = early.send(MessageType::reader_open, elsewhere);
   EXPECT_FALSE(early.is_answered(early_asked));
-  wish.stream = "elsewhere";
+  asked.stream = "elsewhere";
   RawClient second = connect();
-  EXPECT_EQ(second.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  EXPECT_EQ(second.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   EXPECT_EQ(first_step_of(early.answer(early_asked)), 0U);
 }
 
 TEST_F(RunsTest, ranks_of_different_runs_are_refused) {
-  wire::WriterOpenT wish = writer_open(0, 2);
-  wish.run = "monday";
+  wire::WriterOpenT asked = writer_open(0, 2);
+  asked.run = "monday";
   RawClient first = connect();
-  const auto opening = first.send(MessageType::writer_open, wish);
-  wish = writer_open(1, 2);
-  wish.run = "tuesday";
-  EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, wish)), ErrorCode::invalid_argument);
+  const auto opening = first.send(MessageType::writer_open, asked);
+  asked = writer_open(1, 2);
+  asked.run = "tuesday";
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, asked)), ErrorCode::invalid_argument);
   EXPECT_EQ(RawClient::failure(first.answer(opening)), ErrorCode::invalid_argument);
 }
 
@@ -269,9 +269,9 @@ TEST_F(RunsTest, a_group_that_goes_back_takes_its_readers_along) {
   write_step(*client, 3);
   EXPECT_EQ(next_number(follower), 3U);
   client.reset();
-  wire::WriterOpenT wish = write_run("tuesday");
-  wish.append_after = 0;
-  RawClient again = group(wish);
+  wire::WriterOpenT asked = write_run("tuesday");
+  asked.append_after = 0;
+  RawClient again = group(asked);
   write_step(again, 1);
   std::uint64_t number = next_number(follower);
   // Notices come first.
@@ -282,9 +282,9 @@ TEST_F(RunsTest, a_group_that_goes_back_takes_its_readers_along) {
 
 TEST_F(RunsTest, readers_of_different_runs_do_not_share_steps_out) {
   finished_run("monday", 0, 4);
-  const auto sharing = [](wire::ReaderOpenT wish) {
-    wish.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
-    return wish;
+  const auto sharing = [](wire::ReaderOpenT asked) {
+    asked.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
+    return asked;
   };
   RawClient any = reader(sharing(reader_open("worker")));
   RawClient client = group(write_run("tuesday"));
@@ -304,8 +304,8 @@ TEST_F(RunsTest, a_reader_whose_run_is_over_holds_no_writer_up) {
   begin.step = 3;
   begin.lag_limit = 1;
   begin.timeout_ms = 60'000;
-  const auto asked = client.send(MessageType::step_begin, begin);
-  EXPECT_FALSE(client.is_answered(asked));
+  const auto pending = client.send(MessageType::step_begin, begin);
+  EXPECT_FALSE(client.is_answered(pending));
   close(client);
   RawClient next = group(write_run("tuesday"));
   EXPECT_EQ(next.call(MessageType::step_begin, begin).type, MessageType::done);
@@ -313,19 +313,19 @@ TEST_F(RunsTest, a_reader_whose_run_is_over_holds_no_writer_up) {
 
 TEST_F(RunsTest, the_wait_ends_with_its_timeout_and_says_for_what) {
   finished_run("monday", 0, 1);
-  wire::ReaderOpenT wish = read_run("tuesday");
-  wish.open_timeout_ms = 1;
-  const auto told = RawClient::unpack<wire::Failure>(connect().call(MessageType::reader_open, wish));
+  wire::ReaderOpenT asked = read_run("tuesday");
+  asked.open_timeout_ms = 1;
+  const auto told = RawClient::unpack<wire::Failure>(connect().call(MessageType::reader_open, asked));
   EXPECT_EQ(static_cast<ErrorCode>(told->code), ErrorCode::timeout);
   EXPECT_NE(told->what.find("run \"tuesday\""), std::string::npos) << told->what;
   EXPECT_NE(told->what.find("run \"monday\" and is ended"), std::string::npos) << told->what;
-  wish = waiting_for_writer();
-  wish.open_timeout_ms = 1;
-  const auto none = RawClient::unpack<wire::Failure>(connect().call(MessageType::reader_open, wish));
+  asked = waiting_for_writer();
+  asked.open_timeout_ms = 1;
+  const auto none = RawClient::unpack<wire::Failure>(connect().call(MessageType::reader_open, asked));
   EXPECT_EQ(static_cast<ErrorCode>(none->code), ErrorCode::timeout);
   EXPECT_NE(none->what.find("living writer group"), std::string::npos) << none->what;
-  wish = read_run(std::string(5000, 'x'));
-  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, wish)), ErrorCode::invalid_argument);
+  asked = read_run(std::string(5000, 'x'));
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), ErrorCode::invalid_argument);
 }
 
 TEST_F(RunsTest, a_reader_that_goes_while_it_waits_leaves_nothing_behind) {

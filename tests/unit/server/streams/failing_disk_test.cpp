@@ -19,10 +19,10 @@ class FailingDiskTest : public ServerTest {
 
   RawClient durable_writer(const std::string& retention = {}) {
     RawClient client = connect();
-    wire::WriterOpenT wish = writer_open();
-    wish.durability = static_cast<std::uint8_t>(Durability::durable);
-    wish.retention = retention;
-    EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    wire::WriterOpenT asked = writer_open();
+    asked.durability = static_cast<std::uint8_t>(Durability::durable);
+    asked.retention = retention;
+    EXPECT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
     return client;
   }
   /// A failed sync is a problem that stays; space that nobody holds would be another.
@@ -71,9 +71,9 @@ TEST_F(FailingDiskTest, a_failed_sync_counts_although_the_journal_has_no_room_to
   while (consumer.call(MessageType::cursor_move, move).type == MessageType::done) {
   }
   disk_.fail_at(Operation::sync, 1);
-  wire::ReaderOpenT wish = reader_open();
-  wish.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
-  RawClient follower = reader(wish);
+  wire::ReaderOpenT asked = reader_open();
+  asked.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
+  RawClient follower = reader(asked);
   EXPECT_EQ(wait_step(follower)->status, static_cast<std::uint8_t>(StreamStatus::failed));
   EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::failed));
   EXPECT_FALSE(stream()->durable.has_value());
@@ -95,10 +95,10 @@ TEST_F(FailingDiskTest, space_of_dropped_steps_comes_back_with_the_stream_althou
 
 TEST_F(FailingDiskTest, nobody_waits_for_a_failed_stream_to_drop_steps) {
   RawClient client = connect();
-  wire::WriterOpenT wish = writer_open();
-  wish.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
-  wish.block_timeout_ms = -1;
-  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  wire::WriterOpenT asked = writer_open();
+  asked.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
+  asked.block_timeout_ms = -1;
+  ASSERT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   for (std::uint64_t step = 0; step < 9; ++step) write_step(client, step, 6 * mib);
   disk_.fail_at(Operation::sync, 1);
   wire::ReaderOpenT durable = reader_open();
@@ -124,10 +124,10 @@ TEST_F(FailingDiskTest, space_that_cannot_be_written_down_is_not_called_full) {
 
 TEST_F(FailingDiskTest, a_drop_that_cannot_be_written_down_is_not_tried_for_ever) {
   RawClient client = connect();
-  wire::WriterOpenT wish = writer_open();
-  wish.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
-  wish.block_timeout_ms = 100;
-  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  wire::WriterOpenT asked = writer_open();
+  asked.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
+  asked.block_timeout_ms = 100;
+  ASSERT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   for (std::uint64_t step = 0; step < 9; ++step) write_step(client, step, 6 * mib);
   disk_.set_full(true);
   wire::ReaderOpenT newest = reader_open("render");
@@ -181,9 +181,9 @@ TEST_F(FailingDiskTest, a_failed_sync_counts_for_all_streams_in_the_segment) {
   write_step(client, 1);
   disk_.fail_at(Operation::sync, 1);
   disk_.set_syncs_held(false);
-  wire::ReaderOpenT wish = reader_open();
-  wish.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
-  RawClient follower = reader(wish);
+  wire::ReaderOpenT asked = reader_open();
+  asked.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
+  RawClient follower = reader(asked);
   EXPECT_EQ(wait_step(follower)->status, static_cast<std::uint8_t>(StreamStatus::failed));
   EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::failed));
   EXPECT_FALSE(stream()->durable.has_value());
@@ -199,9 +199,9 @@ TEST_F(FailingDiskTest, a_step_that_is_committed_during_a_sync_is_not_durable_wi
   RawClient client = writer();
   write_step(client, 0);
   disk_.set_syncs_held(true);
-  wire::ReaderOpenT wish = reader_open();
-  wish.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
-  RawClient follower = reader(wish);
+  wire::ReaderOpenT asked = reader_open();
+  asked.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
+  RawClient follower = reader(asked);
   const std::uint32_t waits = follower.send(MessageType::step_wait, wire::StepWaitT());
   disk_.await_held_sync();
   write_step(client, 1);

@@ -43,12 +43,12 @@ TEST_F(LagWaitsTest, readers_count_with_a_name_and_without_until_they_get_the_st
   write_steps(client, 0, 2);
   EXPECT_TRUE(begins_at_once(client, 2, 2)) << "two steps behind are not more than two";
   write_step(client, 2);
-  const auto asked = client.send(MessageType::step_begin, begin(3, 2));
-  EXPECT_FALSE(client.is_answered(asked));
+  const auto pending = client.send(MessageType::step_begin, begin(3, 2));
+  EXPECT_FALSE(client.is_answered(pending));
   EXPECT_EQ(wait_step(unnamed)->step->summary->step(), 0U);
-  EXPECT_FALSE(client.is_answered(asked)) << "the other is as far behind";
+  EXPECT_FALSE(client.is_answered(pending)) << "the other is as far behind";
   EXPECT_EQ(wait_step(named)->step->summary->step(), 0U);
-  EXPECT_EQ(client.answer(asked).type, MessageType::done);
+  EXPECT_EQ(client.answer(pending).type, MessageType::done);
 }
 
 TEST_F(LagWaitsTest, the_deadline_names_the_reader_that_is_furthest_behind) {
@@ -65,10 +65,10 @@ TEST_F(LagWaitsTest, the_deadline_names_the_reader_that_is_furthest_behind) {
       << text;
   EXPECT_LT(text.size(), 300U);
   // It may ask again.
-  const auto asked = client.send(MessageType::step_begin, begin(5, 4));
-  EXPECT_FALSE(client.is_answered(asked));
+  const auto pending = client.send(MessageType::step_begin, begin(5, 4));
+  EXPECT_FALSE(client.is_answered(pending));
   EXPECT_EQ(wait_step(far)->step->summary->step(), 0U);
-  EXPECT_EQ(client.answer(asked).type, MessageType::done);
+  EXPECT_EQ(client.answer(pending).type, MessageType::done);
 }
 
 TEST_F(LagWaitsTest, a_reader_that_goes_or_stops_following_or_seeks_ahead_holds_nobody_up) {
@@ -76,10 +76,10 @@ TEST_F(LagWaitsTest, a_reader_that_goes_or_stops_following_or_seeks_ahead_holds_
     RawClient client = writer(stream);
     write_steps(client, 0, 4);
     auto slow = std::make_unique<RawClient>(reader(reader_open({}, stream)));
-    const auto asked = client.send(MessageType::step_begin, begin(4, 1));
-    EXPECT_FALSE(client.is_answered(asked));
+    const auto pending = client.send(MessageType::step_begin, begin(4, 1));
+    EXPECT_FALSE(client.is_answered(pending));
     let_go(slow);
-    EXPECT_EQ(client.answer(asked).type, MessageType::done) << stream;
+    EXPECT_EQ(client.answer(pending).type, MessageType::done) << stream;
   };
   holds_up_until("goes", [](auto& slow) { slow.reset(); });
   holds_up_until("leaves", [](auto& slow) { (void)slow->send(MessageType::reader_leave, wire::ReaderLeaveT()); });
@@ -106,18 +106,18 @@ TEST_F(LagWaitsTest, readers_that_skip_or_do_not_follow_do_not_count) {
 
 TEST_F(LagWaitsTest, readers_that_share_are_behind_by_their_oldest_step) {
   RawClient client = writer();
-  wire::ReaderOpenT wish = reader_open();
-  wish.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
-  RawClient first = reader(wish);
-  RawClient second = reader(wish);
+  wire::ReaderOpenT asked = reader_open();
+  asked.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
+  RawClient first = reader(asked);
+  RawClient second = reader(asked);
   write_steps(client, 0, 4);
   // They take turns: one gets 0 and 2, the other 1 and 3.
   const std::uint64_t begins = wait_step(first)->step->summary->step();
   EXPECT_EQ(wait_step(first)->step->summary->step(), begins + 2);
-  const auto asked = client.send(MessageType::step_begin, begin(4, 2));
-  EXPECT_FALSE(client.is_answered(asked)) << "a step of before waits for the second";
+  const auto pending = client.send(MessageType::step_begin, begin(4, 2));
+  EXPECT_FALSE(client.is_answered(pending)) << "a step of before waits for the second";
   EXPECT_EQ(wait_step(second)->step->summary->step(), 1 - begins);
-  EXPECT_EQ(client.answer(asked).type, MessageType::done);
+  EXPECT_EQ(client.answer(pending).type, MessageType::done);
 }
 
 TEST_F(LagWaitsTest, all_ranks_begin_a_step_once_one_of_them_may) {
@@ -156,20 +156,20 @@ TEST_F(LagWaitsTest, the_loss_of_a_rank_or_of_the_stream_ends_the_wait) {
     ASSERT_EQ(left.answer(sent).type, MessageType::committed);
   }
   RawClient slow = reader(reader_open());
-  auto asked = left.send(MessageType::step_begin, begin(3, 1));
-  EXPECT_FALSE(left.is_answered(asked));
+  auto pending = left.send(MessageType::step_begin, begin(3, 1));
+  EXPECT_FALSE(left.is_answered(pending));
   lost.reset();
-  EXPECT_EQ(RawClient::failure(left.answer(asked)), ErrorCode::group_broken);
+  EXPECT_EQ(RawClient::failure(left.answer(pending)), ErrorCode::group_broken);
 
   RawClient again = writer();
-  asked = again.send(MessageType::step_begin, begin(3, 1));
-  EXPECT_FALSE(again.is_answered(asked));
+  pending = again.send(MessageType::step_begin, begin(3, 1));
+  EXPECT_FALSE(again.is_answered(pending));
   wire::StreamRemoveT remove;
   remove.reservation = "res";
   remove.stream = "flow";
   remove.force = true;
   EXPECT_EQ(connect().call(MessageType::stream_remove, remove).type, MessageType::done);
-  EXPECT_EQ(RawClient::failure(again.answer(asked)), ErrorCode::not_found);
+  EXPECT_EQ(RawClient::failure(again.answer(pending)), ErrorCode::not_found);
 }
 
 TEST_F(LagWaitsTest, another_step_than_the_next_is_refused) {

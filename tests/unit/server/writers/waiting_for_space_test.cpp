@@ -25,9 +25,9 @@ class WaitingForSpace : public ServerTest {
   void SetUp() override {
     ServerTest::SetUp();
     RawClient full = connect();
-    wire::WriterOpenT wish = writer_open();
-    wish.retention = "last:4";
-    ASSERT_EQ(full.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    wire::WriterOpenT asked = writer_open();
+    asked.retention = "last:4";
+    ASSERT_EQ(full.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
     write_step(full, 0, 10 * mib);
     holder_ = std::make_unique<RawClient>(reader(reader_open()));
     held_ = wait_step(*holder_);

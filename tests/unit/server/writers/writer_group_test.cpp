@@ -26,12 +26,12 @@ class WriterGroupTest : public ServerTest {
 TEST_F(WriterGroupTest, a_group_forms_when_its_last_rank_asks) {
   RawClient first = connect();
   RawClient second = connect();
-  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
-  EXPECT_FALSE(first.is_answered(asked));
+  const auto pending = first.send(MessageType::writer_open, writer_open(0, 2));
+  EXPECT_FALSE(first.is_answered(pending));
   const auto opened = RawClient::unpack<wire::WriterOpened>(second.call(MessageType::writer_open, writer_open(1, 2)));
   EXPECT_EQ(opened->incarnation, 1U);
   EXPECT_EQ(opened->next_step, 0U);
-  EXPECT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  EXPECT_EQ(first.answer(pending).type, MessageType::writer_opened);
 }
 
 TEST_F(WriterGroupTest, space_ahead_is_granted_where_there_is_plenty) {
@@ -59,32 +59,32 @@ TEST_F(WriterGroupTest, space_ahead_is_granted_where_there_is_plenty) {
 }
 
 TEST_F(WriterGroupTest, impossible_ranks_and_options_are_refused) {
-  const auto refused = [&](wire::WriterOpenT wish, ErrorCode code) {
-    EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, wish)), code);
+  const auto refused = [&](wire::WriterOpenT asked, ErrorCode code) {
+    EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, asked)), code);
   };
   refused(writer_open(0, 0), ErrorCode::invalid_argument);
   refused(writer_open(2, 2), ErrorCode::invalid_argument);
   refused(writer_open(0, ~0U), ErrorCode::invalid_argument);
-  wire::WriterOpenT wish = writer_open();
-  wish.mode = 3;
-  refused(wish, ErrorCode::protocol);
-  wish = writer_open();
-  wish.retention = "last:none";
-  refused(wish, ErrorCode::invalid_argument);
-  wish = writer_open();
-  wish.append_after = 0;
-  refused(wish, ErrorCode::invalid_argument);
-  wish = writer_open();
-  wish.group = std::string(std::size_t{1} << 20, 'g');
-  refused(wish, ErrorCode::invalid_argument);
-  wish = writer_open();
-  wish.run = std::string(5000, 'r');
-  refused(wish, ErrorCode::invalid_argument);
+  wire::WriterOpenT asked = writer_open();
+  asked.mode = 3;
+  refused(asked, ErrorCode::protocol);
+  asked = writer_open();
+  asked.retention = "last:none";
+  refused(asked, ErrorCode::invalid_argument);
+  asked = writer_open();
+  asked.append_after = 0;
+  refused(asked, ErrorCode::invalid_argument);
+  asked = writer_open();
+  asked.group = std::string(std::size_t{1} << 20, 'g');
+  refused(asked, ErrorCode::invalid_argument);
+  asked = writer_open();
+  asked.run = std::string(5000, 'r');
+  refused(asked, ErrorCode::invalid_argument);
   refused(writer_open(0, 1, "files"), ErrorCode::invalid_argument);
   refused(writer_open(0, 1, "../flow"), ErrorCode::invalid_argument);
-  wish = writer_open();
-  wish.reservation = "none";
-  refused(wish, ErrorCode::not_found);
+  asked = writer_open();
+  asked.reservation = "none";
+  refused(asked, ErrorCode::not_found);
   EXPECT_EQ(writer().call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
 }
 
@@ -97,15 +97,15 @@ TEST_F(WriterGroupTest, a_connection_asks_to_write_once) {
   // Nothing of it is left: two others form the group.
   RawClient rank0 = connect();
   RawClient rank1 = connect();
-  const auto asked = rank0.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = rank0.send(MessageType::writer_open, writer_open(0, 2));
   EXPECT_EQ(rank1.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  EXPECT_EQ(rank0.answer(asked).type, MessageType::writer_opened);
+  EXPECT_EQ(rank0.answer(pending).type, MessageType::writer_opened);
 }
 
 TEST_F(WriterGroupTest, a_missing_rank_fails_the_open_at_the_deadline) {
-  wire::WriterOpenT wish = writer_open(1, 3);
-  wish.open_timeout_ms = 1;
-  const Message answer = connect().call(MessageType::writer_open, wish);
+  wire::WriterOpenT asked = writer_open(1, 3);
+  asked.open_timeout_ms = 1;
+  const Message answer = connect().call(MessageType::writer_open, asked);
   EXPECT_EQ(RawClient::failure(answer), ErrorCode::timeout);
   EXPECT_NE(protocol::failure_of(answer).what.find("rank 0, 2 of 3"), std::string::npos);
 }
@@ -123,9 +123,9 @@ TEST_F(WriterGroupTest, a_part_that_is_sent_again_is_committed_once) {
 TEST_F(WriterGroupTest, a_part_of_a_later_step_or_twice_for_one_is_refused) {
   RawClient first = connect();
   RawClient second = connect();
-  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = first.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(second.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  ASSERT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  ASSERT_EQ(first.answer(pending).type, MessageType::writer_opened);
   wire::PartT part = part_of(first, 0);
   const auto sent = first.send(MessageType::part, part);
   EXPECT_EQ(RawClient::failure(first.call(MessageType::part, part)), ErrorCode::protocol);
@@ -141,9 +141,9 @@ TEST_F(WriterGroupTest, a_part_of_a_later_step_or_twice_for_one_is_refused) {
 TEST_F(WriterGroupTest, a_fenced_rank_gets_no_descriptors_of_the_newer_group) {
   RawClient old = connect();
   RawClient lost = connect();
-  const auto asked = old.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = old.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(lost.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  ASSERT_EQ(old.answer(asked).type, MessageType::writer_opened);
+  ASSERT_EQ(old.answer(pending).type, MessageType::writer_opened);
   lost = connect();  // its first connection ends
   expect_alive();
   RawClient newer = writer();
@@ -159,9 +159,9 @@ TEST_F(WriterGroupTest, a_fenced_rank_gets_no_descriptors_of_the_newer_group) {
 
 TEST_F(WriterGroupTest, what_never_fits_is_refused_before_anything_is_dropped_for_it) {
   RawClient client = connect();
-  wire::WriterOpenT wish = writer_open();
-  wish.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
-  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  wire::WriterOpenT asked = writer_open();
+  asked.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
+  ASSERT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   for (std::uint64_t step = 0; step < 9; ++step) write_step(client, step, 6 * mib);
   EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, space(9, 1024 * mib))), ErrorCode::no_space);
   wire::StreamsQueryT query;
@@ -237,9 +237,9 @@ TEST_F(WriterGroupTest, an_aborted_step_keeps_its_number_and_its_space) {
 TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
   RawClient left = connect();
   auto lost = std::make_unique<RawClient>(connect());
-  const auto asked = left.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = left.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(lost->call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
+  ASSERT_EQ(left.answer(pending).type, MessageType::writer_opened);
   const wire::PartT part = part_of(left, 0);
   const auto sent = left.send(MessageType::part, part);
   part_of(*lost, 0);
@@ -267,9 +267,9 @@ TEST_F(WriterGroupTest, a_rank_that_is_lost_behind_its_part_takes_the_step_along
   };
   RawClient left = connect();
   auto lost = std::make_unique<RawClient>(connect());
-  const auto asked = left.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = left.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(lost->call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
+  ASSERT_EQ(left.answer(pending).type, MessageType::writer_opened);
   const std::uint64_t used_before = used_bytes();
   const wire::PartT part = part_of(left, 0, mib);
   const auto sent = lost->send(MessageType::part, part_of(*lost, 0, mib));
@@ -290,12 +290,12 @@ TEST_F(WriterGroupTest, a_rank_that_is_lost_behind_its_part_takes_the_step_along
 TEST_F(WriterGroupTest, a_waiter_for_durability_of_a_lost_group_is_answered_to_itself) {
   RawClient left = connect();
   auto lost = std::make_unique<RawClient>(connect());
-  wire::WriterOpenT wish = writer_open(0, 2);
-  wish.durability = 2;
-  const auto asked = left.send(MessageType::writer_open, wish);
-  wish.rank = 1;
-  ASSERT_EQ(lost->call(MessageType::writer_open, wish).type, MessageType::writer_opened);
-  ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
+  wire::WriterOpenT asked = writer_open(0, 2);
+  asked.durability = 2;
+  const auto pending = left.send(MessageType::writer_open, asked);
+  asked.rank = 1;
+  ASSERT_EQ(lost->call(MessageType::writer_open, asked).type, MessageType::writer_opened);
+  ASSERT_EQ(left.answer(pending).type, MessageType::writer_opened);
   const auto sent = left.send(MessageType::part, part_of(left, 0));
   (void)lost->send(MessageType::part, part_of(*lost, 0));
   lost.reset();
@@ -312,9 +312,9 @@ TEST_F(WriterGroupTest, a_waiter_for_durability_of_a_lost_group_is_answered_to_i
 TEST_F(WriterGroupTest, a_step_cannot_be_whole_once_a_rank_has_closed) {
   RawClient first = connect();
   RawClient second = connect();
-  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = first.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(second.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  ASSERT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  ASSERT_EQ(first.answer(pending).type, MessageType::writer_opened);
   const auto sent = first.send(MessageType::part, part_of(first, 0));
   EXPECT_EQ(second.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
   EXPECT_EQ(second.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done) << "asked again";
@@ -327,9 +327,9 @@ TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
   // The first stream fills 50 of 62 MiB, 10 of them only because a reader holds the oldest step. A large step waits for
   // these; a small one would fit at once, but began later.
   RawClient full = connect();
-  wire::WriterOpenT wish = writer_open();
-  wish.retention = "last:4";
-  ASSERT_EQ(full.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  wire::WriterOpenT asked = writer_open();
+  asked.retention = "last:4";
+  ASSERT_EQ(full.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   write_step(full, 0, 10 * mib);
   RawClient holder = reader(reader_open());
   const auto held = wait_step(holder);
@@ -373,8 +373,8 @@ TEST_F(WriterGroupTest, writers_share_what_ended_streams_left_of_their_segments)
   RawClient first = writer("first");
   ASSERT_EQ(first.call(MessageType::space_request, space(0, 4096)).type, MessageType::space_granted);
   RawClient second = writer("second");
-  const auto asked = second.send(MessageType::space_request, space(0, 4096));
-  EXPECT_TRUE(second.is_answered(asked)) << "the first writer took every segment";
+  const auto pending = second.send(MessageType::space_request, space(0, 4096));
+  EXPECT_TRUE(second.is_answered(pending)) << "the first writer took every segment";
   EXPECT_TRUE(problems().empty());
 }
 
@@ -382,9 +382,9 @@ TEST_F(WriterGroupTest, removing_a_stream_ends_every_wait_and_gives_all_space_ba
   RawClient first = connect();
   RawClient second = connect();
   RawClient refused = connect();
-  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  const auto pending = first.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(second.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
-  ASSERT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  ASSERT_EQ(first.answer(pending).type, MessageType::writer_opened);
   EXPECT_EQ(RawClient::failure(refused.call(MessageType::writer_open, writer_open(0, 1))), ErrorCode::busy);
   const auto sent = first.send(MessageType::part, part_of(first, 0));
   part_of(second, 0, 100'000);
