@@ -94,19 +94,17 @@ bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) 
 }
 
 bool Space::take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces) {
-  if (bytes > free_bytes_ || round_up(bytes, page_bytes) > free_bytes_) return false;
-  const std::uint64_t whole = round_up(bytes, page_bytes);
+  if (bytes > free_bytes_) return false;
   apart_.reserve(apart_.size() + free_.size());
   pieces.reserve(pieces.size() + free_.size());
   // In one piece where that is possible: steps repeat where it lies.
-  const auto large = std::ranges::find_if(free_, [whole](const Extent& extent) { return extent.length >= whole; });
+  const auto large = std::ranges::find_if(free_, [bytes](const Extent& extent) { return extent.length >= bytes; });
   auto index = static_cast<std::size_t>(large == free_.end() ? 0 : large - free_.begin());
   for (std::uint64_t left = bytes; left > 0; index = 0) {
-    const Extent taken = take_free(index, std::min(free_[index].length, round_up(left, page_bytes)));
-    const std::uint64_t length = std::min(taken.length, left);
+    const Extent taken = take_free(index, std::min(free_[index].length, left));
     apart_.push_back(taken);
-    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, length);
-    left -= length;
+    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, taken.length);
+    left -= taken.length;
   }
   return true;
 }

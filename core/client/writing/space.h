@@ -38,7 +38,7 @@ class Space {
   /// pieces of more than 256 KiB may not be found in space that is cut into short extents.
   std::optional<format::Piece> take_small(std::uint64_t bytes);
 
-  /// As take_pages(), for what is to outlive the step: it is not part of used().
+  /// As take_pages() of whole pages, for what is to outlive the step: it is not part of used().
   bool take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces);
   /// What was taken apart in this step, in the order of its pieces.
   const std::vector<Extent>& apart() const noexcept { return apart_; }

@@ -154,19 +154,20 @@ Result<void> Writer::Impl::complete_attributes() {
     attributes_changed = false;
     return {};
   }
-  pieces.clear();
-  while (!space.take_apart(encoded.size(), pieces)) {
-    RETURN_IF_ERROR(request_space(round_up(encoded.size(), page_bytes), 0));
-  }
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(encoded));
-  if (auto written = blocks.write_bytes(bytes, pieces); !written) {
-    step_error = written.error();
-    return written;
-  }
   wire::AttributeSetT set;
   set.step = number;
   set.bytes = encoded.size();
-  set.crc = crc32c(bytes);
+  set.crc = crc32c(std::as_bytes(std::span(encoded)));
+  // A page that is written whole need not be read before.
+  encoded.resize(round_up(encoded.size(), page_bytes));
+  pieces.clear();
+  while (!space.take_apart(encoded.size(), pieces)) {
+    RETURN_IF_ERROR(request_space(encoded.size(), 0));
+  }
+  if (auto written = blocks.write_apart(std::as_bytes(std::span(encoded)), pieces); !written) {
+    step_error = written.error();
+    return written;
+  }
   for (const Extent& extent : space.apart())
     set.extents.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
   attribute_set = std::move(set);
