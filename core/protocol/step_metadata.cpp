@@ -171,24 +171,21 @@ tl::unexpected<Error> corrupt(std::string what, std::string where = {}) {
   return fail(ErrorCode::corrupt, "step metadata: " + std::move(what), std::move(where));
 }
 
-// The nested table has a buffer of its own so far as offsets go; its start is aligned to 8 only if the writer saw to
-// it.
-Result<void> check_attributes(const format::StepMetadata& metadata) {
-  const auto* bytes = metadata.attributes();
-  if (size_of(bytes) == 0) return {};
-  if (reinterpret_cast<std::uintptr_t>(bytes->data()) % 8 != 0) return corrupt("the attribute table is not aligned");
-  flatbuffers::Verifier verifier(bytes->data(), bytes->size(), depth_max, tables_max);
-  if (bytes->size() < 8 || !verifier.VerifyBuffer<format::AttributeTable>(nullptr))
-    return corrupt("the attribute table is malformed");
-  const auto* table = attributes_of(metadata);
-  if (table->attributes() == nullptr) return {};
+}  // namespace
+
+Result<const format::AttributeTable*> decode_attributes(std::span<const std::byte> bytes) {
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  if (reinterpret_cast<std::uintptr_t>(data) % 8 != 0) return corrupt("the attribute table is not aligned");
+  if (bytes.size() < 8 || bytes.size() > bytes_max) return corrupt("the attribute table has an impossible size");
+  flatbuffers::Verifier verifier(data, bytes.size(), depth_max, tables_max);
+  if (!verifier.VerifyBuffer<format::AttributeTable>(nullptr)) return corrupt("the attribute table is malformed");
+  const auto* table = flatbuffers::GetRoot<format::AttributeTable>(data);
+  if (table->attributes() == nullptr) return table;
   for (const format::Attribute* attribute : *table->attributes()) {
     if (const char* fault = fault_of(*attribute)) return corrupt(fault, "attribute " + attribute->name()->str());
   }
-  return {};
+  return table;
 }
-
-}  // namespace
 
 Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
@@ -208,7 +205,11 @@ Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::by
       if (const char* fault = fault_of(*variable)) return corrupt(fault, "variable " + variable->name()->str());
     }
   }
-  RETURN_IF_ERROR(check_attributes(*metadata));
+  // The nested table has a buffer of its own so far as offsets go; its start is aligned to 8 only if the writer saw to
+  // it.
+  if (size_of(metadata->attributes()) > 0) {
+    RETURN_IF_ERROR(decode_attributes(std::as_bytes(span_of(metadata->attributes()))));
+  }
   return metadata;
 }
 

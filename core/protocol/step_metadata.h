@@ -27,6 +27,9 @@ inline constexpr std::size_t dimensions_max = 32;
 /// Blocks of this size and more are aligned to it and may lie in several pieces; smaller ones are whole.
 inline constexpr std::uint64_t page_bytes = 4096;
 inline constexpr std::uint64_t small_block_alignment = 64;
+/// An encoded AttributeTable of this size and more is written once, as a set that steps refer to; a smaller one lies in
+/// the metadata of each step.
+inline constexpr std::size_t attribute_set_bytes_min = 4096;
 /// Bytes of a block's minimum and maximum together.
 inline constexpr std::size_t statistics_bytes = 32;
 
@@ -44,7 +47,10 @@ struct BlockPlace {
 /// variable's name and what is wrong.
 Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::byte> bytes);
 
-/// The attributes of decoded metadata; null if there are none.
+/// An encoded table of attributes (8-byte aligned), checked. Valid as long as the bytes. Errors: corrupt.
+Result<const format::AttributeTable*> decode_attributes(std::span<const std::byte> bytes);
+
+/// The attributes of decoded metadata; null if there are none, or if a set of the part has them.
 const format::AttributeTable* attributes_of(const format::StepMetadata& metadata) noexcept;
 
 /// Values of an attribute of decoded metadata.

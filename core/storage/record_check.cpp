@@ -72,6 +72,24 @@ Result<void> check_group(const journal::GroupFormedT& record) {
   return {};
 }
 
+Result<void> check_attribute_set(const journal::AttributeSetT& set, std::uint64_t newest_step) {
+  const auto space = extents_bytes(set.extents, extent_unit_bytes);
+  if (set.bytes == 0 || !space || *space < set.bytes || *space - set.bytes >= extent_unit_bytes)
+    return fail(ErrorCode::corrupt, "an attribute set's space does not fit to its size");
+  if (set.step > newest_step)
+    return fail(ErrorCode::corrupt, "an attribute set comes from step " + std::to_string(set.step) + ", which is later");
+  return {};
+}
+
+bool is_same_set(const journal::AttributeSetT& one, const journal::AttributeSetT& other) {
+  const auto same_place = [](const journal::Extent& a, const journal::Extent& b) {
+    return a.segment() == b.segment() && a.member() == b.member() && a.offset() == b.offset() &&
+           a.length() == b.length();
+  };
+  return one.step == other.step && one.bytes == other.bytes && one.crc == other.crc &&
+         std::ranges::equal(one.extents, other.extents, same_place);
+}
+
 Result<void> check_step(const journal::StepCommittedT& record) {
   if (record.step > step_number_max || record.epoch == 0) return bad_step(record, "number or epoch is out of range");
   for (const auto& part : record.parts) {
@@ -80,6 +98,9 @@ Result<void> check_step(const journal::StepCommittedT& record) {
     if (!metadata || *metadata < part->metadata_bytes)
       return bad_step(record, rank + " has metadata, but no place for it");
     if (!extents_bytes(part->extents, extent_unit_bytes)) return bad_step(record, rank + " has an impossible extent");
+    if (!part->attributes) continue;
+    if (const auto checked = check_attribute_set(*part->attributes, record.step); !checked)
+      return bad_step(record, rank + ": " + checked.error().what);
   }
   if (!ranks_differ(record.parts)) return bad_step(record, "two parts belong to one rank");
   return {};

@@ -34,6 +34,12 @@ bool is_stream_status(std::uint8_t value) noexcept;
 /// Ranks, epoch and the enumerations that the group was formed with.
 Result<void> check_group(const journal::GroupFormedT& record);
 
+/// Space that fits to the set's size; a step that is not to come.
+Result<void> check_attribute_set(const journal::AttributeSetT& set, std::uint64_t newest_step);
+
+/// The same set, in the same place?
+bool is_same_set(const journal::AttributeSetT& one, const journal::AttributeSetT& other);
+
 /// One part of each of its ranks at most, metadata and extents with lengths that add up.
 Result<void> check_step(const journal::StepCommittedT& record);
 

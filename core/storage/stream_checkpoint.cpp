@@ -71,6 +71,12 @@ journal::CheckpointT outline_of(const StreamState& state) {
     owned->rank = owner.rank;
     record.owners.push_back(std::move(owned));
   }
+  for (const auto& [rank, set] : state.held_attributes) {
+    auto held = std::make_unique<journal::HeldAttributesT>();
+    held->rank = rank;
+    held->set = std::make_unique<journal::AttributeSetT>(set);
+    record.held_attributes.push_back(std::move(held));
+  }
   return record;
 }
 
@@ -119,6 +125,9 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
   for (const auto& run : outline.runs) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
   std::vector<flatbuffers::Offset<journal::EpochBegun>> packed_epochs;
   for (const auto& begun : outline.epochs) packed_epochs.push_back(journal::EpochBegun::Pack(builder, begun.get()));
+  std::vector<flatbuffers::Offset<journal::HeldAttributes>> packed_held;
+  for (const auto& held : outline.held_attributes)
+    packed_held.push_back(journal::HeldAttributes::Pack(builder, held.get()));
   const auto cursor_tables = builder.CreateVector(packed_cursors);
   const auto owner_tables = builder.CreateVector(packed_owners);
   builder.Finish(journal::CreateCheckpoint(
@@ -126,7 +135,8 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
       outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
       packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns,
       packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
-      packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs)));
+      packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
+      packed_held.empty() ? 0 : builder.CreateVector(packed_held)));
   return builder.Release();
 }
 
@@ -193,6 +203,14 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     if (!loaded.owners.emplace(owner->segment, SegmentOwner{owner->incarnation, owner->rank}).second) {
       return bad_checkpoint("two owners of segment " + std::to_string(owner->segment));
     }
+  }
+  for (const auto& held : record.held_attributes) {
+    if (!held->set || !loaded.group || held->rank >= loaded.group->ranks || loaded.next_step == 0)
+      return bad_checkpoint("a rank holds an attribute set, but there is no such rank or set");
+    if (auto checked = check_attribute_set(*held->set, loaded.next_step - 1); !checked)
+      return bad_checkpoint(checked.error().what);
+    if (!loaded.held_attributes.emplace(held->rank, std::move(*held->set)).second)
+      return bad_checkpoint("two attribute sets are held by rank " + std::to_string(held->rank));
   }
   for (auto& kept : record.steps) {
     ASSIGN_OR_RETURN(auto step, step_of(kept));

@@ -114,6 +114,7 @@ Result<void> StreamState::apply(const journal::GroupFormedT& record) {
     kept_rule = std::move(*parsed);
   }
   if (record.withdraws_from) withdraw(*record.withdraws_from, record.epoch);
+  held_attributes.clear();
   if (kept_rule) retention = std::move(*kept_rule);
   runs.begin(record.run, next_step, status,
              [this](std::uint64_t first, std::uint64_t end) { return keeps_step(first, end); });
@@ -143,6 +144,18 @@ Result<void> StreamState::apply(const journal::SegmentsLeftT& record) {
   return {};
 }
 
+Result<void> StreamState::check_attributes(const journal::StepCommittedT& record) const {
+  for (const auto& part : record.parts) {
+    if (!part->attributes || part->attributes->step == record.step) continue;
+    const auto held = held_attributes.find(part->rank);
+    if (held != held_attributes.end() && is_same_set(held->second, *part->attributes)) continue;
+    return contradiction(step_text(record.step) + " refers to an attribute set of step " +
+                         std::to_string(part->attributes->step) + ", which rank " + std::to_string(part->rank) +
+                         " does not hold");
+  }
+  return {};
+}
+
 Result<void> StreamState::apply(journal::StepCommittedT record) {
   if (!group || record.incarnation != group->incarnation) {
     return contradiction(step_text(record.step) + " comes from group " + std::to_string(record.incarnation) +
@@ -167,7 +180,15 @@ Result<void> StreamState::apply(journal::StepCommittedT record) {
     return contradiction(step_text(record.step) + " has a part of a rank that the group does not have");
   }
   if (record.step == step_number_max) return contradiction("the stream has no more step numbers");
+  RETURN_IF_ERROR(check_attributes(record));
   const std::uint64_t number = record.step;
+  for (const auto& part : record.parts) {
+    if (!part->attributes) {
+      held_attributes.erase(part->rank);
+    } else if (part->attributes->step == number) {
+      held_attributes.insert_or_assign(part->rank, *part->attributes);
+    }
+  }
   steps.emplace_hint(steps.end(), number, StepState{.committed = std::move(record), .staged = false, .receipt = {}});
   next_step = number + 1;
   return {};
@@ -207,6 +228,7 @@ void StreamState::withdraw(std::uint64_t first, std::uint32_t new_epoch) {
     epochs[1].first_step = epochs[0].first_step;
     epochs.erase(epochs.begin());
   }
+  held_attributes.clear();
   epoch = new_epoch;
   next_step = first;
   durable_next = std::min(durable_next, first);
@@ -226,12 +248,13 @@ Result<void> StreamState::apply(const journal::GroupEndedT& record) {
   if (ended != StreamStatus::ended && ended != StreamStatus::interrupted) {
     return contradiction("a group ends with status " + std::to_string(record.status));
   }
-  // A failed stream stays failed: that is what its readers must learn.
-  if (status == StreamStatus::failed) return {};
-  if (status != StreamStatus::live && status != StreamStatus::interrupted) {
+  if (status != StreamStatus::live && status != StreamStatus::interrupted && status != StreamStatus::failed) {
     return contradiction("group " + std::to_string(record.incarnation) + " ends while the stream is " +
                          std::string(to_string(status)));
   }
+  held_attributes.clear();
+  // A failed stream stays failed: that is what its readers must learn.
+  if (status == StreamStatus::failed) return {};
   status = ended;
   status_text = record.text;
   group_ended_ns = record.time_ns;

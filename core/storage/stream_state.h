@@ -91,6 +91,9 @@ class StreamState {
   Retention retention;
   std::map<std::string, CursorState, std::less<>> cursors;
   std::map<std::uint32_t, SegmentOwner> owners;  ///< by segment
+  /// While a group lives: the attribute sets, by rank, that its last step refers to. The next one may refer to them,
+  /// even if that step is dropped.
+  std::map<std::uint32_t, journal::AttributeSetT> held_attributes;
   std::map<std::uint64_t, StepState> steps;      ///< kept steps of the current epoch chain, by number
   /// Withdrawn steps, by (epoch, number) of their commit: readers may hold them. The server releases those without pins
   /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
@@ -114,6 +117,8 @@ class StreamState {
   bool is_dense() const noexcept;
   /// Is one of these steps kept, the last excluded?
   bool keeps_step(std::uint64_t first, std::uint64_t end) const;
+  /// The sets that the step refers to are new, or those of the rank's last step.
+  Result<void> check_attributes(const journal::StepCommittedT& record) const;
   /// The steps from `first` on become retired; `new_epoch` begins.
   void withdraw(std::uint64_t first, std::uint32_t new_epoch);
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -42,7 +43,7 @@ void audit_stream(Stream& stream, std::vector<Finding>& findings) {
         {Finding::Severity::note, where, "waits for its writers to come back after the server was restarted"});
 }
 
-/// Every byte is free, or held by exactly one step, one writer's grant, or a drop that is not durable yet.
+/// Every byte is free, or held by exactly one step, one attribute set, one writer's grant, or a drop that is not durable yet.
 void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
   const std::string where = "reservation " + reservation.name();
   std::map<std::uint32_t, RangeSet> held;
@@ -61,6 +62,7 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
     for (const auto& [key, step] : stream->state().retired) {
       for (const Extent& extent : extents_of(step.committed)) hold(extent);
     }
+    for (const Extent& extent : stream->sets().extents()) hold(extent);
     held_bytes += stream->group().granted_bytes() + stream->unsynced_bytes();
   }
   const SpaceMap& space = reservation.space().map();
@@ -77,7 +79,7 @@ std::string steps_in(Reservation& reservation, std::uint32_t segment) {
   for (auto& [name, stream] : reservation.streams()) {
     std::size_t shown = 0;
     for (const auto& [number, step] : stream->state().steps) {
-      const auto extents = extents_of(step.committed);
+      const auto extents = extents_read(step.committed);
       if (std::ranges::find(extents, segment, &Extent::segment) == extents.end()) continue;
       if (text.size() > 150 || shown == shown_max) {
         ++more;
@@ -217,6 +219,7 @@ std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vecto
     std::size_t steps;
   };
   std::map<std::tuple<std::string, std::string, std::string>, Gap> gaps;
+  std::map<std::pair<std::string, std::string>, CheckedSets> checked_sets;  // by reservation and stream
   for (const StepToRead& step : steps) {
     const auto open = [&](std::uint32_t segment) -> Result<std::unique_ptr<File>> {
       if (segment >= step.segment_paths.size())
@@ -225,7 +228,8 @@ std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vecto
     };
     const std::unique_ptr<journal::StepCommittedT> record(
         flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
-    auto checked = check_step(*record, step.layout, step.segment_bytes, open);
+    auto checked = check_step(*record, step.layout, step.segment_bytes, open,
+                              checked_sets[{step.reservation, step.stream}]);
     if (!checked) {
       damaged.push_back(
           {step, checked.error().message(), "the SSD or a client has changed it: use a staged copy if there is one"});

@@ -24,6 +24,16 @@ constexpr std::int64_t writers_lead_ns = 50'000;
 constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
 constexpr std::uint32_t steps_listed_max = 4096;
 
+wire::AttributeSetT to_wire(const journal::AttributeSetT& set) {
+  wire::AttributeSetT told;
+  told.step = set.step;
+  for (const journal::Extent& extent : set.extents)
+    told.extents.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+  told.bytes = set.bytes;
+  told.crc = set.crc;
+  return told;
+}
+
 }  // namespace
 
 Error refused_writer(const std::string& stream, const std::string& why) {
@@ -300,6 +310,10 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
     reference->metadata_crc = part->metadata_crc;
     for (const auto& extent : part->metadata)
       reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+    if (part->attributes) {
+      reference->attributes = std::make_unique<wire::AttributeSetT>(to_wire(*part->attributes));
+      for (const auto& extent : part->attributes->extents) wanted.push_back(extent.segment());
+    }
     for (const auto& extent : part->extents) {
       wanted.push_back(extent.segment());
       event.step->may_map =

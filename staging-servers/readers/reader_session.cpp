@@ -26,21 +26,32 @@ namespace {
 constexpr std::size_t pins_max = 65536;
 constexpr std::size_t extents_max = 4096;
 
-/// A part's space may be several extents that lie one behind another.
+/// Is what is wanted from `from` to `end` there, perhaps in several extents that lie one behind another? What is found
+/// moves `from`.
+bool lies_in(const std::vector<journal::Extent>& extents, const wire::Extent& wanted, std::uint64_t& from,
+             std::uint64_t end) {
+  for (const journal::Extent& extent : extents) {
+    const bool begins = extent.segment() == wanted.segment() && extent.member() == wanted.member() &&
+                        extent.offset() <= from && from - extent.offset() < extent.length();
+    if (!begins) continue;
+    if (range_within(from - extent.offset(), end - from, extent.length())) return true;
+    from = extent.offset() + extent.length();
+  }
+  return false;
+}
+
+/// Does a reader of the step read there: in its space, or in an attribute set that it refers to?
 bool lies_in(const journal::StepCommittedT& step, const wire::Extent& wanted) {
   std::uint64_t from = wanted.offset();
   const auto end = checked_add(from, wanted.length());
   if (!end || wanted.length() == 0) return false;
   for (const auto& part : step.parts) {
-    for (const journal::Extent& extent : part->extents) {
-      const bool begins = extent.segment() == wanted.segment() && extent.member() == wanted.member() &&
-                          extent.offset() <= from && from - extent.offset() < extent.length();
-      if (!begins) continue;
-      if (range_within(from - extent.offset(), *end - from, extent.length())) return true;
-      from = extent.offset() + extent.length();
-    }
+    if (lies_in(part->extents, wanted, from, *end)) return true;
   }
-  return false;
+  return std::ranges::any_of(step.parts, [&](const auto& part) {
+    std::uint64_t from_set = wanted.offset();
+    return part->attributes && lies_in(part->attributes->extents, wanted, from_set, *end);
+  });
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "space/metadata_reads.h"
 
+#include <algorithm>
+
 #include "base/checksum.h"
 
 namespace forebay::server {
@@ -22,6 +24,20 @@ Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, OpenedS
   }
   if (done != bytes.size() || crc32c(bytes) != part.metadata_crc)
     return fail(ErrorCode::corrupt, "checksum mismatch in a step's metadata");
+  return bytes;
+}
+
+Result<std::vector<std::byte>> read_attribute_set(const journal::AttributeSetT& set, OpenedSegments& segments) {
+  if (set.bytes > metadata_bytes_max) return fail(ErrorCode::corrupt, "attributes of an impossible size");
+  std::vector<std::byte> bytes(set.bytes);
+  std::size_t done = 0;
+  for (const journal::Extent& extent : set.extents) {
+    const std::size_t length = std::min<std::uint64_t>(extent.length(), bytes.size() - done);
+    RETURN_IF_ERROR(segments.read(extent, 0, std::span(bytes).subspan(done, length)));
+    done += length;
+  }
+  if (done != bytes.size() || crc32c(bytes) != set.crc)
+    return fail(ErrorCode::corrupt, "checksum mismatch in a step's attributes");
   return bytes;
 }
 

@@ -63,4 +63,7 @@ class OpenedSegments {
 /// The encoded StepMetadata of a part. Errors: corrupt if it is not what its checksum says.
 Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, OpenedSegments& segments);
 
+/// An encoded AttributeTable. Errors: corrupt if it is not what its checksum says.
+Result<std::vector<std::byte>> read_attribute_set(const journal::AttributeSetT& set, OpenedSegments& segments);
+
 }  // namespace forebay::server

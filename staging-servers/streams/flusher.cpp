@@ -50,6 +50,8 @@ Result<Flusher::SegmentPaths> Flusher::unsynced_segments(Stream& stream) {
   for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
     for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
   }
+  // Also where the step that brought a set is gone: those to come may refer to it.
+  for (const Extent& extent : stream.sets().extents_from(stream.state().durable_next)) numbers.insert(extent.segment);
   SegmentPaths segments;
   for (std::uint32_t number : numbers) {
     if (stream.space().segments().has_failed(number))

@@ -37,6 +37,12 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
               fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
 }
 
+Result<void> check_attribute_set(const journal::AttributeSetT& set, OpenedSegments& segments) {
+  ASSIGN_OR_RETURN(const auto bytes, read_attribute_set(set, segments));
+  RETURN_IF_ERROR(protocol::decode_attributes(bytes));
+  return {};
+}
+
 // The ranks agree on all variables.
 std::map<std::string, std::string> find_gaps(const std::vector<protocol::RankMetadata>& ranks) {
   struct Array {
@@ -68,7 +74,7 @@ std::map<std::string, std::string> find_gaps(const std::vector<protocol::RankMet
 }  // namespace
 
 Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentLayout& layout,
-                             std::uint64_t segment_bytes, const SegmentOpener& open) {
+                             std::uint64_t segment_bytes, const SegmentOpener& open, CheckedSets& sets) {
   StepCheck check;
   OpenedSegments segments(layout, segment_bytes, open);
   std::vector<std::byte> chunk(chunk_bytes);
@@ -80,6 +86,13 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
           fmt::format("step {}, rank {}{}{}", step.step, part->rank, error.where.empty() ? "" : ", ", error.where);
       return fail(std::move(error));
     };
+    if (part->attributes) {
+      const CheckedSets::value_type key{step.epoch, part->attributes->step, part->rank};
+      if (!sets.contains(key)) {
+        if (auto whole = check_attribute_set(*part->attributes, segments); !whole) return at(std::move(whole.error()));
+        sets.insert(key);
+      }
+    }
     auto bytes = read_metadata(*part, segments);
     if (!bytes) return at(std::move(bytes.error()));
     auto metadata = protocol::decode_step_metadata(*bytes);

@@ -2,8 +2,11 @@
 // Reads a step's metadata and blocks from the segments and compares them with their checksums.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
@@ -21,8 +24,11 @@ struct StepCheck {
   std::string disagreement;  ///< on a variable that ranks wrote differently, so that it cannot be read; empty: none
 };
 
+/// Attribute sets of one stream that were found whole, by epoch, step and rank: each is read once for all steps.
+using CheckedSets = std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint32_t>>;
+
 /// corrupt names variable, block and place of the first mismatch.
 Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentLayout& layout,
-                             std::uint64_t segment_bytes, const SegmentOpener& open);
+                             std::uint64_t segment_bytes, const SegmentOpener& open, CheckedSets& sets);
 
 }  // namespace forebay::server

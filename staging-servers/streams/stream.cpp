@@ -13,21 +13,15 @@
 
 namespace forebay::server {
 
-std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
-  std::vector<Extent> extents;
-  for (const auto& part : step.parts) {
-    for (const journal::Extent& extent : part->extents)
-      extents.push_back({extent.segment(), extent.offset(), extent.length()});
-  }
-  return extents;
-}
-
 Stream::Stream(const StreamServices& services, ReservationSpace& space, std::uint64_t number,
-               storage::StreamState state, std::shared_ptr<storage::Journal> journal, const JournalWaste& waste)
+               storage::StreamState state, std::shared_ptr<storage::Journal> journal, const JournalWaste& waste,
+               AttributeSets sets)
     : services_(services),
       space_(space),
       number_(number),
       state_(std::move(state)),
+      sets_(std::move(sets)),
+      held_sets_(state_.held_attributes),
       journal_(space_, state_, std::move(journal), waste),
       followers_(*this, state_, space_, services.loop, services.readers),
       group_(*this, number_, state_, space_, services.loop, followers_),
@@ -53,6 +47,8 @@ Result<void> Stream::commit(journal::StepCommittedT step) {
   fail_point("server.commit.before_append");
   RETURN_IF_ERROR(record(storage::RecordType::step_committed, std::move(step)));
   fail_point("server.commit.after_append");
+  for (const auto* set : sets_of(state_.steps.at(number).committed)) sets_.add(*set);
+  follow_held_sets(state_.durable_next);
   recent_commits_.note(key, monotonic_ns());
   followers_.serve_deferred();  // with the step before this one
   followers_.serve_first(size_bytes);
@@ -78,9 +74,10 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
     if (followers_.pins().is_pinned(key)) continue;
     const auto found = state_.retired.find(key);
     if (found == state_.retired.end()) continue;
-    free_step(found->second, key.second < durable_before);
+    free_step(found->second, durable_before);
     state_.retire_done(key.first, key.second);
   }
+  follow_held_sets(durable_before);
   followers_.rewound(first);
   space_.segments().lines.info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
   // Before anybody is told of the new epoch: lost with the power and begun again, it would name other steps.
@@ -105,6 +102,7 @@ Result<void> Stream::form_group(journal::GroupFormedT formed) {
                       ? record_withdrawal(storage::RecordType::group_formed, std::move(formed), *withdraws_from)
                       : record(storage::RecordType::group_formed, std::move(formed));
   if (!recorded) return recorded;
+  follow_held_sets(state_.durable_next);
   followers_.end_runs(std::move(runs_over));
   // The group may have brought another retention.
   what_may_go_changed();
@@ -138,6 +136,7 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
     log::error("stream {}: {}", path(), recorded.error().message());
     (void)applied(state_.apply(ended));
   }
+  follow_held_sets(state_.durable_next);
   if (status == StreamStatus::interrupted) {
     space_.segments().lines.warning("stream {}: {}: {}; {}", path(), to_string(status), text, describe_grace());
   } else {
@@ -194,18 +193,20 @@ void Stream::resume_grace() {
 
 bool Stream::writes_unsynced_in(std::uint32_t segment) const {
   if (group_.holds_space_in(segment)) return true;
+  const auto lies_there = [segment](const std::vector<Extent>& extents) {
+    return std::ranges::find(extents, segment, &Extent::segment) != extents.end();
+  };
   for (auto step = state_.steps.lower_bound(state_.durable_next); step != state_.steps.end(); ++step) {
-    const auto extents = extents_of(step->second.committed);
-    if (std::ranges::find(extents, segment, &Extent::segment) != extents.end()) return true;
+    if (lies_there(extents_of(step->second.committed))) return true;
   }
-  return false;
+  return lies_there(sets_.extents_from(state_.durable_next));
 }
 
 bool Stream::is_read_by_others_in(std::uint32_t segment, const std::set<uid_t>& users) const {
   return std::ranges::any_of(followers_.pins().pinned(), [&](const StepKey& key) {
     const storage::StepState* const step = followers_.find_step(key);
     if (step == nullptr || followers_.is_held_only_by(key, users)) return false;
-    const auto extents = extents_of(step->committed);
+    const auto extents = extents_read(step->committed);
     return std::ranges::find(extents, segment, &Extent::segment) != extents.end();
   });
 }
@@ -246,13 +247,13 @@ Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uin
 }
 
 std::uint64_t Stream::kept_bytes() const {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = sets_.bytes();
   for (const auto& [number, step] : state_.steps) bytes += step.committed.size_bytes;
   return bytes;
 }
 
 std::vector<Extent> Stream::extents_of_steps() const {
-  std::vector<Extent> extents;
+  std::vector<Extent> extents = sets_.extents();
   const auto add = [&](const storage::StepState& step) {
     std::ranges::move(extents_of(step.committed), std::back_inserter(extents));
   };

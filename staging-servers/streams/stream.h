@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "space/reservation_space.h"
 #include "storage/journal.h"
 #include "storage/stream_state.h"
+#include "streams/attribute_sets.h"
 #include "streams/flusher.h"
 #include "streams/recent_commits.h"
 #include "streams/stream_journal.h"
@@ -45,8 +47,9 @@ struct StreamServices {
 
 class Stream final : public WrittenStream, public FollowedStream {
  public:
+  /// `sets`: those of the state's steps, and those that its ranks hold.
   Stream(const StreamServices& services, ReservationSpace& space, std::uint64_t number, storage::StreamState state,
-         std::shared_ptr<storage::Journal> journal, const JournalWaste& waste);
+         std::shared_ptr<storage::Journal> journal, const JournalWaste& waste, AttributeSets sets = {});
   ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -124,12 +127,13 @@ class Stream final : public WrittenStream, public FollowedStream {
   StepSummary summary(const storage::StepState& step) const override;
   bool committed_lately(const StepKey& key) const override { return recent_commits_.has(key, monotonic_ns()); }
   std::uint64_t kept_bytes() const;
-  /// All space that its steps hold, kept and withdrawn ones.
+  /// All space that its steps hold, kept and withdrawn ones, and their attribute sets.
   std::vector<Extent> extents_of_steps() const;
   /// All space that it holds: of steps, of grants, and what is free with the next sync.
   std::vector<Extent> extents_held() const;
   /// Ends the process if an invariant is broken; how many things were looked at.
   std::size_t check() const;
+  const AttributeSets& sets() const noexcept { return sets_; }
   std::uint64_t unsynced_bytes() const override { return flusher_.bytes_to_release(); }
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
@@ -169,7 +173,13 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::string need_of(const storage::StepState& step) const;
   /// False if that could not be written down: then they stay.
   bool drop(const std::vector<std::uint64_t>& steps);
-  void free_step(const storage::StepState& step, bool durable);
+  /// Nobody holds the step any more. What lies below `durable_next` may be in a journal that survives a loss of power.
+  void free_step(const storage::StepState& step, std::uint64_t durable_next);
+  void let_go(const journal::AttributeSetT& set, std::uint64_t durable_next);
+  /// `durable`: free once the journal is synced, else at once.
+  void free_space(std::vector<Extent> extents, bool durable);
+  /// After a record that may have changed which sets ranks hold. `durable_next`: as it was before that record.
+  void follow_held_sets(std::uint64_t durable_next);
 
   const StreamServices& services_;
   ReservationSpace& space_;
@@ -179,6 +189,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t committed_bytes_ = 0;  ///< since the server was started
   RecentCommits recent_commits_;
   storage::StreamState state_;
+  AttributeSets sets_;
+  std::map<std::uint32_t, journal::AttributeSetT> held_sets_;  ///< those of the state that are counted in `sets_`
   StreamJournal journal_;
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
@@ -189,8 +201,5 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Outlives the stream in what was posted.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
-
-/// All space that a step holds.
-std::vector<Extent> extents_of(const journal::StepCommittedT& step);
 
 }  // namespace forebay::server

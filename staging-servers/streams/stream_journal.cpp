@@ -40,6 +40,7 @@ Result<void> StreamJournal::append(storage::RecordType type, std::span<const std
 std::uint64_t StreamJournal::step_record_bytes(std::size_t extents) const {
   // A part's names its rank, its extents and its metadata's place.
   const std::uint64_t ranks = state_.group ? state_.group->ranks : 0;
+  for (const auto& [rank, set] : state_.held_attributes) extents += set.extents.size();
   return 1024 + 256 * ranks + sizeof(journal::Extent) * extents;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/stream_recovery.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 
 #include "base/fail_point.h"
@@ -13,15 +16,51 @@
 namespace forebay::server {
 namespace {
 
-/// Takes the space of a step; nothing if another holds any of it.
-bool take_step(ReservationSpace& space, const storage::StepState& step) {
-  const std::vector<Extent> extents = extents_of(step.committed);
+/// Takes all of the space; nothing if another holds any of it.
+bool take_all(ReservationSpace& space, const std::vector<Extent>& extents) {
   for (auto extent = extents.begin(); extent != extents.end(); ++extent) {
     if (space.map().take(*extent)) continue;
     for (auto taken = extents.begin(); taken != extent; ++taken) space.map().release(*taken);
     return false;
   }
   return true;
+}
+
+/// Takes the space of a step, and of those of its attribute sets that no other user has taken it for; nothing if another
+/// holds any of it.
+bool take_step(ReservationSpace& space, AttributeSets& sets, const storage::StepState& step) {
+  std::vector<Extent> extents = extents_of(step.committed);
+  const auto used = sets_of(step.committed);
+  for (const auto* set : used) {
+    if (!sets.contains(*set)) std::ranges::move(extents_of(*set), std::back_inserter(extents));
+  }
+  if (!take_all(space, extents)) return false;
+  for (const auto* set : used) sets.add(*set);
+  return true;
+}
+
+void release_step(ReservationSpace& space, AttributeSets& sets, const storage::StepState& step) {
+  std::vector<Extent> extents = extents_of(step.committed);
+  for (const auto* set : sets_of(step.committed)) {
+    if (sets.remove(*set)) std::ranges::move(extents_of(*set), std::back_inserter(extents));
+  }
+  for (const Extent& extent : extents) space.map().release(extent);
+}
+
+/// The same for the sets that ranks hold for their next step. Those whose space is another's are forgotten: a step that
+/// refers to one is refused.
+void take_held_sets(ReservationSpace& space, AttributeSets& sets, storage::StreamState& state) {
+  if (state.status != StreamStatus::live) state.held_attributes.clear();
+  std::erase_if(state.held_attributes, [&](const auto& entry) {
+    const journal::AttributeSetT& set = entry.second;
+    if (!sets.contains(set) && !take_all(space, extents_of(set))) {
+      log::warning("stream {}/{}: the attributes that rank {} wrote with step {} are gone", space.reservation(),
+                   state.name, entry.first, set.step);
+      return true;
+    }
+    sets.add(set);
+    return false;
+  });
 }
 
 /// Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
@@ -33,16 +72,14 @@ void forget_released(const StreamServices& services, storage::StreamState& state
 
 /// Space that steps below `end` hold. corrupt, with nothing taken, if two of them claim the same bytes.
 Result<void> take_space(const StreamServices& services, ReservationSpace& space, storage::StreamState& state,
-                        std::uint64_t end) {
+                        AttributeSets& sets, std::uint64_t end) {
   forget_released(services, state);
   std::vector<const storage::StepState*> steps;
   for (auto step = state.steps.begin(); step != state.steps.lower_bound(end); ++step) steps.push_back(&step->second);
   for (const auto& [key, step] : state.retired) steps.push_back(&step);
   for (auto step = steps.begin(); step != steps.end(); ++step) {
-    if (take_step(space, **step)) continue;
-    for (auto taken = steps.begin(); taken != step; ++taken) {
-      for (const Extent& extent : extents_of((*taken)->committed)) space.map().release(extent);
-    }
+    if (take_step(space, sets, **step)) continue;
+    for (auto taken = steps.begin(); taken != step; ++taken) release_step(space, sets, **taken);
     return fail(
         ErrorCode::corrupt,
         fmt::format("step {} claims space that another step holds or that does not exist", (*step)->committed.step),
@@ -56,8 +93,8 @@ Result<void> take_space(const StreamServices& services, ReservationSpace& space,
 Result<void> drop_overtaken(ReservationSpace& space, ReadStream& read, std::uint64_t end) {
   journal::StepsDroppedT dropped;
   for (auto step = read.state.steps.begin(); step != read.state.steps.lower_bound(end); ++step) {
-    if (take_step(space, step->second)) {
-      for (const Extent& extent : extents_of(step->second.committed)) space.map().release(extent);
+    if (take_step(space, read.sets, step->second)) {
+      release_step(space, read.sets, step->second);
     } else {
       dropped.ranges.emplace_back(step->first, step->first);
     }
@@ -80,41 +117,48 @@ Result<void> drop_overtaken(ReservationSpace& space, ReadStream& read, std::uint
 }
 
 /// Steps from `first` on are no more, in what this server knows; no record says so yet.
-void forget(ReservationSpace& space, storage::StreamState& state, std::uint64_t first, bool space_taken) {
+void forget(ReservationSpace& space, storage::StreamState& state, AttributeSets& sets, std::uint64_t first,
+            bool space_taken) {
   for (auto step = state.steps.lower_bound(first); step != state.steps.end(); step = state.steps.erase(step)) {
-    if (!space_taken) continue;
-    for (const Extent& extent : extents_of(step->second.committed)) space.map().release(extent);
+    if (space_taken) release_step(space, sets, step->second);
   }
   state.next_step = first;
 }
 
 /// Space of the steps behind the durable watermark, which a loss of power may have called back from the dead: those
 /// from the first whose space is another's by now are forgotten.
-void take_space_not_durable(ReservationSpace& space, storage::StreamState& state) {
+void take_space_not_durable(ReservationSpace& space, storage::StreamState& state, AttributeSets& sets) {
   for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
-    if (take_step(space, step->second)) continue;
+    if (take_step(space, sets, step->second)) continue;
     log::warning(
         "stream {}/{}: step {} was dropped before power was lost, and its space belongs to another stream: cut there",
         space.reservation(), state.name, step->first);
-    forget(space, state, step->first, false);
+    forget(space, state, sets, step->first, false);
     return;
   }
 }
 
-/// corrupt if a step's extent names a member that does not have its segment.
+Result<void> check_extents(const SegmentLayout& layout, const std::vector<journal::Extent>& extents,
+                           const std::string& where) {
+  for (const journal::Extent& extent : extents) {
+    const auto member = layout.member_of(extent.segment());
+    if (!member || *member == extent.member()) continue;
+    return fail(ErrorCode::corrupt,
+                fmt::format("an extent names member {} of the reservation, but segment {} lies on {}", extent.member(),
+                            extent.segment(), *member),
+                where);
+  }
+  return {};
+}
+
+/// corrupt if a step's extent, or a held set's, names a member that does not have its segment.
 Result<void> check_members(const SegmentLayout& layout, const storage::StreamState& state) {
   const auto check_all = [&](const journal::StepCommittedT& step) -> Result<void> {
     for (const auto& part : step.parts) {
-      for (const auto* extents : {&part->extents, &part->metadata}) {
-        for (const journal::Extent& extent : *extents) {
-          const auto member = layout.member_of(extent.segment());
-          if (!member || *member == extent.member()) continue;
-          return fail(ErrorCode::corrupt,
-                      fmt::format("an extent names member {} of the reservation, but segment {} lies on {}",
-                                  extent.member(), extent.segment(), *member),
-                      fmt::format("step {}, rank {}", step.step, part->rank));
-        }
-      }
+      const std::string where = fmt::format("step {}, rank {}", step.step, part->rank);
+      RETURN_IF_ERROR(check_extents(layout, part->extents, where));
+      RETURN_IF_ERROR(check_extents(layout, part->metadata, where));
+      if (part->attributes) RETURN_IF_ERROR(check_extents(layout, part->attributes->extents, where));
     }
     return {};
   };
@@ -124,21 +168,25 @@ Result<void> check_members(const SegmentLayout& layout, const storage::StreamSta
   for (const auto& [key, step] : state.retired) {
     RETURN_IF_ERROR(check_all(step.committed));
   }
+  for (const auto& [rank, set] : state.held_attributes) {
+    RETURN_IF_ERROR(check_extents(layout, set.extents, fmt::format("attributes of rank {}", rank)));
+  }
   return {};
 }
 
-auto check(ReservationSpace& space, const storage::StepState& step) {
+auto check(ReservationSpace& space, CheckedSets& sets, const storage::StepState& step) {
   const Segments& segments = space.segments();
   return check_step(step.committed, segments.layout(), segments.record().segment_bytes,
-                    [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); });
+                    [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); }, sets);
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
 /// that does not answer, or a server without descriptors, has not lost a step.
 Result<std::optional<std::uint64_t>> first_damaged(ReservationSpace& space, const storage::StreamState& state) {
   const std::string where = "stream " + space.reservation() + "/" + state.name;
+  CheckedSets sets;
   for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
-    auto checked = check(space, step->second);
+    auto checked = check(space, sets, step->second);
     if (!checked && checked.error().code != ErrorCode::corrupt) {
       // Never not_found, which says of a stream that it was not made whole.
       return fail(ErrorCode::io_error,
@@ -160,40 +208,43 @@ Result<std::optional<std::uint64_t>> first_damaged(ReservationSpace& space, cons
 
 /// Takes the space of a step that a damaged journal tells of; false if it is another's, or what lies there is not
 /// whole.
-bool take_if_whole(ReservationSpace& space, const std::string& stream, const storage::StepState& step) {
+bool take_if_whole(ReservationSpace& space, AttributeSets& sets, CheckedSets& checked_sets, const std::string& stream,
+                   const storage::StepState& step) {
   const std::uint64_t number = step.committed.step;
-  if (!take_step(space, step)) {
+  if (!take_step(space, sets, step)) {
     log::warning("stream {}/{}: step {} was dropped, and its space belongs to another stream", space.reservation(),
                  stream, number);
     return false;
   }
   // Dropped, and written over since by what is gone as well.
-  const auto checked = check(space, step);
+  const auto checked = check(space, checked_sets, step);
   if (checked || checked.error().code != ErrorCode::corrupt) return true;
   log::warning("stream {}/{}: step {} is left out: {}", space.reservation(), stream, number, checked.error().message());
-  for (const Extent& extent : extents_of(step.committed)) space.map().release(extent);
+  release_step(space, sets, step);
   return false;
 }
 
 /// A stream whose journal is damaged, so that nothing can be added: its steps may have been dropped by records that are
 /// gone, and those that power loss has damaged cannot be cut on disk. Takes what is nobody else's and whole.
 Result<void> take_what_is_left(const StreamServices& services, ReservationSpace& space, storage::StreamState& state,
-                               bool after_boot) {
+                               AttributeSets& sets, bool after_boot) {
   forget_released(services, state);
+  state.held_attributes.clear();
   for (auto step = state.retired.begin(); step != state.retired.end();)
-    step = take_step(space, step->second) ? std::next(step) : state.retired.erase(step);
-  for (auto step = state.steps.begin(); step != state.steps.end();)
-    step = take_if_whole(space, state.name, step->second) ? std::next(step) : state.steps.erase(step);
+    step = take_step(space, sets, step->second) ? std::next(step) : state.retired.erase(step);
+  CheckedSets checked_sets;
+  for (auto step = state.steps.begin(); step != state.steps.end();) {
+    const bool whole = take_if_whole(space, sets, checked_sets, state.name, step->second);
+    step = whole ? std::next(step) : state.steps.erase(step);
+  }
   if (!after_boot) return {};
   const auto damaged = first_damaged(space, state);
   if (!damaged) {
-    forget(space, state, 0, true);
-    for (const auto& [key, step] : state.retired) {
-      for (const Extent& extent : extents_of(step.committed)) space.map().release(extent);
-    }
+    forget(space, state, sets, 0, true);
+    for (const auto& [key, step] : state.retired) release_step(space, sets, step);
     return fail(damaged.error());
   }
-  if (*damaged) forget(space, state, **damaged, true);
+  if (*damaged) forget(space, state, sets, **damaged, true);
   return {};
 }
 
@@ -255,22 +306,27 @@ Result<void> take_certain_space(const StreamServices& services, ReservationSpace
   if (read.recovery.bytes_cut > 0) {
     RETURN_IF_ERROR(drop_overtaken(space, read, end));
   }
-  return take_space(services, space, read.state, end);
+  RETURN_IF_ERROR(take_space(services, space, read.state, read.sets, end));
+  // After a boot no rank comes back.
+  if (after_boot) read.state.held_attributes.clear();
+  take_held_sets(space, read.sets, read.state);
+  return {};
 }
 
 Result<std::unique_ptr<Stream>> recover_stream(const StreamServices& services, ReservationSpace& space,
                                                std::uint64_t number, ReadStream read, bool after_boot) {
-  auto& [state, journal, recovery, waste] = read;
+  auto& [state, journal, recovery, waste, sets] = read;
   const std::string where = "stream " + space.reservation() + "/" + state.name;
   const bool damaged = recovery.damaged;
   if (damaged) {
-    RETURN_IF_ERROR(take_what_is_left(services, space, state, after_boot));
+    RETURN_IF_ERROR(take_what_is_left(services, space, state, sets, after_boot));
   } else {
     // All streams have the space that is certainly theirs: what gives way to them is told from here on by records.
     RETURN_IF_ERROR(journal->cut_tail());
-    if (after_boot) take_space_not_durable(space, state);
+    if (after_boot) take_space_not_durable(space, state, sets);
   }
-  auto stream = std::make_unique<Stream>(services, space, number, std::move(state), std::move(journal), waste);
+  auto stream = std::make_unique<Stream>(services, space, number, std::move(state), std::move(journal), waste,
+                                         std::move(sets));
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&

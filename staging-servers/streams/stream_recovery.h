@@ -9,6 +9,7 @@
 
 #include "storage/journal.h"
 #include "storage/stream_state.h"
+#include "streams/attribute_sets.h"
 #include "streams/journal_waste.h"
 
 namespace forebay::server {
@@ -23,6 +24,7 @@ struct ReadStream {
   std::unique_ptr<storage::Journal> journal;
   storage::JournalRecovery recovery;
   JournalWaste waste;
+  AttributeSets sets;  ///< whose space has been taken, with how many users
 };
 
 /// Reads the journal.

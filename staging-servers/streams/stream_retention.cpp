@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/plain_text.h"
 #include "base/size_text.h"
+#include "storage/record_check.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -29,7 +31,7 @@ void Stream::unpinned(const StepKey& key) {
   const auto found = state_.retired.find(key);
   if (found == state_.retired.end()) return;
   // Whether the step was durable is not known any more: wait for the sync in any case.
-  free_step(found->second, true);
+  free_step(found->second, std::numeric_limits<std::uint64_t>::max());
   state_.retire_done(key.first, key.second);
   flusher_.request(false);
 }
@@ -138,8 +140,8 @@ std::uint64_t Stream::bytes_that_commits_free() const {
 
 Holding Stream::holding() const {
   const std::uint64_t granted_bytes = group_.granted_bytes();
-  if (state_.steps.empty() && granted_bytes == 0) return {};
   const std::uint64_t kept = kept_bytes();
+  if (state_.steps.empty() && kept + granted_bytes == 0) return {};
   std::string text = fmt::format("{}: {} steps, {}, retention {}", name(), state_.steps.size(), size_text(kept),
                                  plain_text(to_string(state_.retention), retention_bytes_shown_max));
   const auto precious = std::ranges::count_if(state_.steps, [](const auto& entry) { return entry.second.precious(); });
@@ -184,12 +186,39 @@ bool Stream::drop(const std::vector<std::uint64_t>& steps) {
   const std::uint64_t durable_next = state_.durable_next;
   if (auto recorded = record(storage::RecordType::steps_dropped, std::move(dropped)); !recorded) return false;
   fail_point("server.drop.after_append");
-  for (const storage::StepState& step : gone) free_step(step, step.committed.step < durable_next);
+  for (const storage::StepState& step : gone) free_step(step, durable_next);
   return true;
 }
 
-void Stream::free_step(const storage::StepState& step, bool durable) {
-  std::vector<Extent> extents = extents_of(step.committed);
+void Stream::free_step(const storage::StepState& step, std::uint64_t durable_next) {
+  free_space(extents_of(step.committed), step.committed.step < durable_next);
+  for (const auto* set : sets_of(step.committed)) let_go(*set, durable_next);
+}
+
+void Stream::let_go(const journal::AttributeSetT& set, std::uint64_t durable_next) {
+  // The step that brought it may be durable, and come back with the power if no record of its drop does.
+  if (sets_.remove(set)) free_space(extents_of(set), set.step < durable_next);
+}
+
+void Stream::follow_held_sets(std::uint64_t durable_next) {
+  const auto is_held_in = [](const auto& held, const auto& entry) {
+    const auto found = held.find(entry.first);
+    return found != held.end() && storage::is_same_set(found->second, entry.second);
+  };
+  std::vector<journal::AttributeSetT> replaced;
+  for (const auto& entry : held_sets_) {
+    if (!is_held_in(state_.held_attributes, entry)) replaced.push_back(entry.second);
+  }
+  for (const auto& entry : state_.held_attributes) {
+    if (is_held_in(held_sets_, entry)) continue;
+    sets_.add(entry.second);
+    held_sets_.insert_or_assign(entry.first, entry.second);
+  }
+  std::erase_if(held_sets_, [this](const auto& entry) { return !state_.held_attributes.contains(entry.first); });
+  for (const journal::AttributeSetT& set : replaced) let_go(set, durable_next);
+}
+
+void Stream::free_space(std::vector<Extent> extents, bool durable) {
   // The next step gets this step's pieces in the same order: the newest released comes first.
   std::ranges::reverse(extents);
   if (durable) {
@@ -201,11 +230,12 @@ void Stream::free_step(const storage::StepState& step, bool durable) {
 
 void Stream::give_way(const Extent& extent) {
   if (damage_.empty() && !end_cut_) return;
+  const auto meets = [&](const Extent& held) {
+    return held.segment == extent.segment && held.offset < extent.offset + extent.length &&
+           extent.offset < held.offset + held.length;
+  };
   const auto claims = [&](const auto& entry) {
-    return std::ranges::any_of(extents_of(entry.second.committed), [&](const Extent& held) {
-      return held.segment == extent.segment && held.offset < extent.offset + extent.length &&
-             extent.offset < held.offset + held.length;
-    });
+    return std::ranges::any_of(extents_read(entry.second.committed), meets);
   };
   std::vector<storage::StepState> given_up;
   for (const auto& entry : state_.retired) {
@@ -226,9 +256,11 @@ void Stream::give_way(const Extent& extent) {
   // A damaged journal takes no record, and a start finds the steps again, to be given up again.
   if (!dropped.ranges.empty() && (!damage_.empty() || !record(storage::RecordType::steps_dropped, std::move(dropped))))
     std::erase_if(state_.steps, claims);
-  for (const storage::StepState& step : given_up) {
-    for (const Extent& held : extents_of(step.committed)) space_.release(held);
-  }
+  // A rank that holds such a set cannot refer to it any more: its next step is refused.
+  std::erase_if(state_.held_attributes,
+                [&](const auto& entry) { return std::ranges::any_of(extents_of(entry.second), meets); });
+  follow_held_sets(0);
+  for (const storage::StepState& step : given_up) free_step(step, 0);
 }
 
 }  // namespace forebay::server

@@ -2,12 +2,19 @@
 #include "writers/granted_space.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/bounds.h"
 #include "base/invariant.h"
+#include "base/return_error.h"
+#include "storage/record_check.h"
 
 namespace forebay::server {
+
+std::uint64_t number_of(const wire::PartT& part) {
+  return part.number.value_or(part.step);
+}
 
 void GrantedSpace::add(const Extent& extent) {
   const bool is_new = segments_[extent.segment].insert(extent.offset, extent.length);
@@ -34,34 +41,60 @@ bool GrantedSpace::any_in(std::uint32_t segment) const {
 }
 
 Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
-                                          const wire::PartT& part) {
+                                          const wire::PartT& part, const journal::AttributeSetT* held) {
   const auto refuse = [](const char* what) { return fail(ErrorCode::protocol, what); };
   // Work on a copy: a part that is refused changes nothing.
   auto left = segments_;
   journal::PartT checked;
-  std::map<std::uint32_t, RangeSet> used;
-  for (const wire::Extent& extent : part.extents) {
-    const Extent plain{extent.segment(), extent.offset(), extent.length()};
-    if (!map.is_valid(plain)) return refuse("the part names space that does not exist");
-    if (layout.member_of(plain.segment) != extent.member())
-      return refuse("the part names a member of the reservation that does not have the segment");
-    const auto found = left.find(plain.segment);
-    if (found == left.end() || !found->second.erase(plain.offset, plain.length))
-      return refuse("the part names space that was not granted to this rank");
-    used[plain.segment].insert(plain.offset, plain.length);
-    checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
+  const auto take_from_left = [&](const std::vector<wire::Extent>& extents, std::vector<journal::Extent>& taken,
+                                  std::map<std::uint32_t, RangeSet>& used) -> Result<void> {
+    for (const wire::Extent& extent : extents) {
+      const Extent plain{extent.segment(), extent.offset(), extent.length()};
+      if (!map.is_valid(plain)) return refuse("the part names space that does not exist");
+      if (layout.member_of(plain.segment) != extent.member())
+        return refuse("the part names a member of the reservation that does not have the segment");
+      const auto found = left.find(plain.segment);
+      if (found == left.end() || !found->second.erase(plain.offset, plain.length))
+        return refuse("the part names space that was not granted to this rank");
+      used[plain.segment].insert(plain.offset, plain.length);
+      taken.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
+    }
+    return {};
+  };
+  std::map<std::uint32_t, RangeSet> used, used_by_set;
+  RETURN_IF_ERROR(take_from_left(part.extents, checked.extents, used));
+  if (part.attributes) {
+    checked.attributes = std::make_unique<journal::AttributeSetT>();
+    journal::AttributeSetT& set = *checked.attributes;
+    set.step = part.attributes->step;
+    set.bytes = part.attributes->bytes;
+    set.crc = part.attributes->crc;
+    const std::uint64_t number = number_of(part);
+    if (set.step == number) {
+      RETURN_IF_ERROR(take_from_left(part.attributes->extents, set.extents, used_by_set));
+      if (!storage::check_attribute_set(set, number))
+        return refuse("the size of the part's attribute set does not fit to its space");
+    } else {
+      for (const wire::Extent& extent : part.attributes->extents)
+        set.extents.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+      if (held == nullptr || !storage::is_same_set(*held, set))
+        return refuse("the part refers to an attribute set that this rank does not hold");
+    }
   }
-  const auto lies_within = [&](const wire::Extent& extent) {
-    const auto found = used.find(extent.segment());
-    return extent.length() > 0 && checked_add(extent.offset(), extent.length()) && found != used.end() &&
+  const auto lies_in = [&](const std::map<std::uint32_t, RangeSet>& space, const wire::Extent& extent) {
+    const auto found = space.find(extent.segment());
+    return extent.length() > 0 && checked_add(extent.offset(), extent.length()) && found != space.end() &&
            found->second.contains(extent.offset(), extent.length()) &&
            layout.member_of(extent.segment()) == extent.member();
   };
-  if (!std::ranges::all_of(part.carried, lies_within))
+  const auto may_carry = [&](const wire::Extent& extent) {
+    return lies_in(used, extent) || lies_in(used_by_set, extent);
+  };
+  if (!std::ranges::all_of(part.carried, may_carry))
     return refuse("the part carries bytes for places outside its space");
   std::uint64_t metadata_bytes = 0;
   for (const wire::Extent& extent : part.metadata) {
-    if (!lies_within(extent)) return refuse("the part's metadata lies outside its space");
+    if (!lies_in(used, extent)) return refuse("the part's metadata lies outside its space");
     metadata_bytes += extent.length();
     checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
   }

@@ -18,18 +18,26 @@ std::string list(const std::vector<std::string>& items) {
 
 }  // namespace
 
+std::vector<journal::Extent> PendingPart::extents() const {
+  std::vector<journal::Extent> all = part.extents;
+  if (part.attributes && part.attributes->step == step)
+    all.insert(all.end(), part.attributes->extents.begin(), part.attributes->extents.end());
+  return all;
+}
+
 std::uint64_t WriterRank::granted_bytes() const {
   std::uint64_t bytes = granted.total();
   if (part) {
-    for (const auto& extent : part->part.extents) bytes += extent.length();
+    for (const auto& extent : part->extents()) bytes += extent.length();
   }
   return bytes;
 }
 
 bool WriterRank::holds_space_in(std::uint32_t segment) const {
   if (granted.any_in(segment)) return true;
-  return part &&
-         std::ranges::any_of(part->part.extents, [segment](const auto& extent) { return extent.segment() == segment; });
+  if (!part) return false;
+  const auto extents = part->extents();
+  return std::ranges::any_of(extents, [segment](const auto& extent) { return extent.segment() == segment; });
 }
 
 void Incarnation::begin(const journal::GroupFormedT& group) {

@@ -38,6 +38,9 @@ struct PendingPart {
   std::int64_t since_ns = 0;      ///< wall clock
   std::uint64_t definitions = 0;  ///< digest of what the rank says of its variables; 0: not said
   std::uint64_t step = 0;         ///< the number that the rank gives the step
+
+  /// All space that it takes: that of the step, and of an attribute set that it brings.
+  std::vector<journal::Extent> extents() const;
 };
 
 struct WriterRank {

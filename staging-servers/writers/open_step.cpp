@@ -31,10 +31,6 @@ Result<void> check_numbers(const std::vector<WriterRank>& ranks) {
 
 }  // namespace
 
-std::uint64_t number_of(const wire::PartT& part) {
-  return part.number.value_or(part.step);
-}
-
 Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::PartT& part) {
   const std::uint32_t number = rank.session->rank;
   if (part.step != state_.next_step || rank.part)
@@ -50,19 +46,23 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   ASSIGN_OR_RETURN(const auto carried, protocol::carried_pieces(part.carried, part.bytes));
   if (!carried.empty() && !remote)
     return forebay::fail(ErrorCode::protocol, "a rank of this node writes its bytes itself");
-  ASSIGN_OR_RETURN(journal::PartT checked, rank.granted.take(space_.map(), space_.segments().layout(), number, part));
+  const auto held = state_.held_attributes.find(number);
+  ASSIGN_OR_RETURN(journal::PartT checked,
+                   rank.granted.take(space_.map(), space_.segments().layout(), number, part,
+                                     held == state_.held_attributes.end() ? nullptr : &held->second));
+  checked.storage_incarnation = stream_.storage_incarnation();
+  PendingPart pending{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions, step};
   // First nobody else may write there: not even what an interrupted step of the rank's has left on its way.
   const bool is_its_own = follow_grants(rank);
   const auto written = is_its_own ? write_carried(space_.segments(), carried) : Result<void>();
   if (!is_its_own || !written) {
-    rank.granted.add(checked.extents);
+    rank.granted.add(pending.extents());
     follow_grants(rank);
     if (!written) return written;
     return forebay::fail(ErrorCode::protocol, "the part is still being written");
   }
-  checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
-  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions, step};
+  rank.part = std::move(pending);
   if (remote && part.holder != 0) {
     take_back(rank);
     return forebay::fail(ErrorCode::protocol, "the part names a holder on another node");
@@ -98,7 +98,7 @@ journal::StepCommittedT OpenStep::take_parts() {
   step.precious = state_.retention.precious_every != 0 && step.step % state_.retention.precious_every == 0;
   committing_.clear();
   for (WriterRank& rank : incarnation_.ranks()) {
-    committing_.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
+    committing_.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->extents()});
     for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
     // Once more: the holder may have come back on another connection, when there was no step to hold.
     if (const auto& pin = rank.part->pin) (void)followers_.pin_for_writer(pin->session, pin->process, pin->key);
@@ -151,7 +151,7 @@ void OpenStep::undo_commit(std::uint64_t step, const Error& error) {
 
 void OpenStep::take_back(WriterRank& rank) {
   if (!rank.part) return;
-  rank.granted.add(rank.part->part.extents);
+  rank.granted.add(rank.part->extents());
   const auto pin = rank.part->pin;
   rank.part.reset();
   follow_grants(rank);

@@ -18,9 +18,6 @@
 
 namespace forebay::server {
 
-/// The number that the step of this part gets.
-std::uint64_t number_of(const wire::PartT& part);
-
 class OpenStep {
  public:
   /// All of these outlive it.

@@ -132,7 +132,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
 bool WriterGroup::has_sound_segments() {
   std::set<std::uint32_t> segments;
   for (const WriterRank& rank : incarnation_.ranks()) {
-    for (const journal::Extent& extent : rank.part->part.extents) segments.insert(extent.segment());
+    for (const journal::Extent& extent : rank.part->extents()) segments.insert(extent.segment());
   }
   const auto fault = space_.fault_in(segments);
   if (fault) segment_misused(*fault);

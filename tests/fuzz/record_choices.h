@@ -114,8 +114,26 @@ class RecordChoices {
       part.extents.front() = changed(part.extents.front());
       part.metadata.front() = changed(part.metadata.front());
       part.metadata_bytes = choices_.near(part.metadata_bytes);
+      if (made.precious) add_sets(made, true);
+    } else if (made.precious) {
+      add_sets(made, false);
     }
     return packed(made);
+  }
+  /// New attribute sets, or in odd steps those that the ranks hold.
+  void add_sets(journal::StepCommittedT& step, bool change) {
+    for (auto& part : step.parts) {
+      const auto held = state_.held_attributes.find(part->rank);
+      const bool refers = step.step % 2 == 1 && held != state_.held_attributes.end();
+      part->attributes = refers ? std::make_unique<journal::AttributeSetT>(held->second)
+                                : storage::attribute_set(step.step, part->rank);
+      if (!change) continue;
+      journal::AttributeSetT& set = *part->attributes;
+      set.step = choices_.near(set.step);
+      set.bytes = choices_.near(set.bytes);
+      set.crc = choices_.near32(set.crc);
+      set.extents.front() = changed(set.extents.front());
+    }
   }
   journal::Extent changed(const journal::Extent& extent) {
     return {choices_.near32(extent.segment()), static_cast<std::uint16_t>(choices_.near(extent.member())), 0,

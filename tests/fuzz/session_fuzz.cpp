@@ -161,7 +161,7 @@ class Session {
           entry = steps.erase(entry);
           continue;
         }
-        held.extents = server::extents_of(step->committed);
+        held.extents = server::extents_read(step->committed);
         held.reservation = stream->space().segments().record().id;
       }
       ++entry;

@@ -144,6 +144,27 @@ class Requests {
     if (choices_.seldom(32)) asked.bytes = choices_.raw(8);
     return {MessageType::space_request, packed(asked)};
   }
+  /// An attribute set in the last page of what is used, which then is the set's.
+  std::unique_ptr<wire::AttributeSetT> new_attributes(std::uint64_t step, std::vector<wire::Extent>& used) {
+    wire::AttributeSetT set;
+    wire::Extent& last = used.back();
+    const std::uint64_t left = last.length() > 4096 ? last.length() - 4096 : last.length();
+    set.step = step;
+    set.bytes = 4000;
+    set.crc = 17;
+    set.extents.emplace_back(last.segment(), last.member(), 0, last.offset() + last.length() - 4096, 4096);
+    last = wire::Extent(last.segment(), last.member(), 0, last.offset(), left);
+    slot_.attributes = set;
+    return changed_attributes(set);
+  }
+  std::unique_ptr<wire::AttributeSetT> changed_attributes(const wire::AttributeSetT& set) {
+    auto made = std::make_unique<wire::AttributeSetT>(set);
+    made->step = choices_.near(made->step);
+    made->bytes = choices_.near(made->bytes);
+    made->crc = choices_.near32(made->crc);
+    made->extents.front() = changed(made->extents.front());
+    return made;
+  }
   Request part() {
     wire::PartT part;
     part.step = choices_.near(slot_.next_step);
@@ -160,6 +181,8 @@ class Requests {
     } else {
       slot_.granted.clear();
     }
+    if (shape % 8 == 3) part.attributes = new_attributes(part.step, used);
+    if (shape % 8 == 5 && slot_.attributes) part.attributes = changed_attributes(*slot_.attributes);
     for (const wire::Extent& extent : used) part.extents.push_back(changed(extent));
     const std::vector<std::byte> metadata = empty_metadata(slot_.rank);
     part.metadata.emplace_back(used.front().segment(), 0, 0, used.front().offset(), metadata.size());

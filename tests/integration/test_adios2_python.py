@@ -132,6 +132,31 @@ def test_adios2s_own_variables_are_left_alone_where_the_user_says_so(reservation
         assert last == 111
 
 
+def test_unchanged_attribute_takes_its_space_once(reservation: str, streams: Streams) -> None:
+    def used_bytes() -> int:
+        with forebay.Admin() as admin:
+            return admin.reservation(reservation).used_bytes
+
+    table = np.arange(2**17, dtype=np.float64)  # 1 MiB
+    before = used_bytes()
+    with adios2.Stream(streams.io(f"{reservation}/flow"), "flow", "w") as stream:
+        for number in range(20):
+            stream.begin_step()
+            if number == 0:
+                stream.write_attribute("table", table)
+            if number == 10:
+                stream.write_attribute("reached", 10)
+            stream.write("a", number)
+            stream.end_step()
+    assert 2 * 2**20 <= used_bytes() - before < 2.5 * 2**20
+    seen = []
+    with adios2.Stream(streams.io(f"{reservation}/flow"), "flow", "r") as stream:
+        for _ in stream.steps():
+            np.testing.assert_array_equal(stream.read_attribute("table"), table)
+            seen.append("reached" in stream.available_attributes())
+    assert seen == [False] * 10 + [True] * 10
+
+
 def test_local_blocks_of_different_sizes_stay_within_pythons_buffers(reservation: str, streams: Streams) -> None:
     io = streams.io(f"{reservation}/flow")
     local = io.define_variable("local", np.zeros(1), [], [], [2])

@@ -86,11 +86,13 @@ class Programs:
         named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
         return self._start("producer", "interrupted_writer.py", "run1/flow", token=token, **named)
 
-    def small(self, what: str, steps: int, token: Path, fail_point: str = "") -> RemoteProgram:
-        """A writer or reader of steps that fit into a message."""
+    def small(
+        self, what: str, steps: int, token: Path, fail_point: str = "", program: str = "small_blocks.py"
+    ) -> RemoteProgram:
+        """A writer or reader of steps that fit into a message, perhaps but for their attributes."""
         kind = {"write": "producer", "read": "consumer"}[what]
         named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
-        return self._start(kind, "small_blocks.py", what, "run1/flow", str(steps), token=token, **named)
+        return self._start(kind, program, what, "run1/flow", str(steps), token=token, **named)
 
     def many_readers(self, count: int, token: Path, fail_point: str) -> RemoteProgram:
         """Readers in one process, which asks for data when it is told a line."""

@@ -73,6 +73,10 @@ Result<void> Pin::check_after_read() const {
   if (pinned_ && !link_->is_remote()) return check();
   // The server has copied all bytes while the step was there, and nothing else is ever read of it.
   if (const auto bytes = carried(); bytes && bytes->is_whole()) return {};
+  return check_kept();
+}
+
+Result<void> Pin::check_kept() const {
   wire::StepCheckT request;
   request.key = std::make_unique<wire::StepKey>(step_, epoch_, 0);
   RETURN_IF_ERROR(link_->ask(MessageType::step_check, request, MessageType::done));

@@ -16,6 +16,7 @@
 #include "client/connection/connection.h"
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
+#include "client/reading/attribute_sets.h"
 #include "client/reading/carried_step.h"
 #include "client/reading/group_place.h"
 #include "client/segments/segment_cache.h"
@@ -39,6 +40,8 @@ class Pin {
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote
   /// and not carried as a whole.
   Result<void> check_after_read() const;
+  /// step_gone unless the server still keeps the step.
+  Result<void> check_kept() const;
   /// The server holds nothing under this name: it is not told when the handle goes.
   void disown() noexcept { lost_ = true; }
   /// A segment that the step lies in. step_gone where the stream has left it since.
@@ -153,6 +156,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
                      std::uint32_t* checksum = nullptr);
 
   SegmentCache& segments() noexcept { return segments_; }
+  AttributeSets& attribute_sets() noexcept { return attribute_sets_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.
   Result<std::shared_ptr<Segment>> segment(std::uint32_t number);
   BufferPool& buffers() noexcept { return buffers_; }
@@ -179,6 +183,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   bool remote_ = false;                                  // likewise
   StreamStatus status_at_open_ = StreamStatus::waiting;  // likewise
   SegmentCache segments_;
+  AttributeSets attribute_sets_;
   BufferPool buffers_;
 
   std::mutex resume_mutex_;  // one thread reconnects; taken before mutex_

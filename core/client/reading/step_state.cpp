@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <unordered_set>
 #include <utility>
 
 #include "base/bounds.h"
@@ -40,6 +39,13 @@ namespace {
 
 std::vector<std::uint64_t> copy_of(std::span<const std::uint64_t> numbers) {
   return {numbers.begin(), numbers.end()};
+}
+
+std::vector<wire::Extent> extents_of(const flatbuffers::Vector<const wire::Extent*>* extents) {
+  std::vector<wire::Extent> list;
+  if (extents == nullptr) return list;
+  for (const wire::Extent* extent : *extents) list.push_back(*extent);
+  return list;
 }
 
 std::span<const std::uint64_t> shape_of(const format::Variable& variable) {
@@ -105,6 +111,8 @@ Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pi
   if (descriptor.summary() != nullptr) summary = protocol::from_wire(*descriptor.summary());
   std::shared_ptr<StepState> state(
       new StepState(std::move(pin), std::move(summary), descriptor.fresh(), descriptor.may_map()));
+  AttributeSets& sets = state->link().attribute_sets();
+  const std::uint64_t begun = sets.begin_step();
   if (descriptor.parts() != nullptr) {
     state->parts_.reserve(descriptor.parts()->size());
     for (const wire::PartReference* reference : *descriptor.parts()) {
@@ -112,7 +120,7 @@ Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pi
       if (!part) {
         // Bytes of a step that was not pinned may have been written anew.
         if (!state->pin().pinned()) {
-          RETURN_IF_ERROR(state->pin().check_after_read());
+          RETURN_IF_ERROR(state->pin().check_kept());
         }
         part.error().where = state->where() + ", metadata of rank " + std::to_string(reference->rank()) +
                              (part.error().where.empty() ? "" : ", " + part.error().where);
@@ -121,47 +129,76 @@ Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pi
       state->parts_.push_back(std::move(*part));
     }
   }
+  sets.end_step(begun);
   std::ranges::stable_sort(state->parts_, {}, &Part::rank);
   return state;
 }
 
-Result<StepState::Part> StepState::load_part(const wire::PartReference& reference) const {
+Result<std::unique_ptr<std::byte[]>> StepState::read_checked(const std::vector<wire::Extent>& extents,
+                                                             std::uint64_t bytes, std::uint32_t crc, const char* what,
+                                                             bool may_be_carried) const {
+  const auto do_not_add_up = [&](std::string place) {
+    return fail(ErrorCode::corrupt, std::string("the extents of ") + what + " do not add up to its size",
+                std::move(place));
+  };
   std::uint64_t total = 0;
-  const std::uint64_t bytes = reference.metadata_bytes();
-  const auto* extents = reference.metadata();
   std::vector<std::shared_ptr<Segment>> segments;
-  if (extents != nullptr) {
-    for (const wire::Extent* extent : *extents) {
-      ASSIGN_OR_RETURN(auto segment, pin_->segment(extent->segment()));
-      RETURN_IF_ERROR(segment->check(extent->member(), extent->offset(), extent->length()));
-      if (extent->length() > bytes - total) {
-        return fail(ErrorCode::corrupt, "the extents of step metadata do not add up to its size",
-                    segment->place(extent->offset()));
-      }
-      total += extent->length();
-      segments.push_back(std::move(segment));
-    }
+  for (const wire::Extent& extent : extents) {
+    ASSIGN_OR_RETURN(auto segment, pin_->segment(extent.segment()));
+    RETURN_IF_ERROR(segment->check(extent.member(), extent.offset(), extent.length()));
+    if (extent.length() > bytes - total) return do_not_add_up(segment->place(extent.offset()));
+    total += extent.length();
+    segments.push_back(std::move(segment));
   }
-  if (total != bytes || bytes == 0)
-    return fail(ErrorCode::corrupt, "the extents of step metadata do not add up to its size");
+  if (total != bytes || bytes == 0) return do_not_add_up({});
+  auto read = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::span<std::byte> rest(read.get(), bytes);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const std::span<std::byte> out = rest.first(extents[i].length());
+    RETURN_IF_ERROR(link().is_remote() && !may_be_carried ? link().fetch(*pin_, {&extents[i], 1}, out)
+                                                          : segments[i]->file().read_at(extents[i].offset(), out));
+    rest = rest.subspan(extents[i].length());
+  }
+  if (crc32c({read.get(), bytes}) != crc) {
+    return fail(ErrorCode::corrupt, std::string(what) + " does not match its checksum",
+                segments.front()->place(extents.front().offset()));
+  }
+  return read;
+}
 
+Result<StepState::Part> StepState::load_part(const wire::PartReference& reference) const {
   Part part;
   part.rank = reference.rank();
-  part.bytes = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::uint64_t done = 0;
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    const wire::Extent& extent = *extents->Get(static_cast<flatbuffers::uoffset_t>(i));
-    RETURN_IF_ERROR(segments[i]->file().read_at(extent.offset(), {part.bytes.get() + done, extent.length()}));
-    done += extent.length();
-  }
-  const std::span<const std::byte> all(part.bytes.get(), bytes);
-  if (crc32c(all) != reference.metadata_crc()) {
-    return fail(ErrorCode::corrupt, "step metadata does not match its checksum",
-                segments.front()->place(extents->Get(0)->offset()));
-  }
-  ASSIGN_OR_RETURN(part.metadata, protocol::decode_step_metadata(all));
+  const std::uint64_t bytes = reference.metadata_bytes();
+  ASSIGN_OR_RETURN(part.bytes,
+                   read_checked(extents_of(reference.metadata()), bytes, reference.metadata_crc(), "step metadata", true));
+  ASSIGN_OR_RETURN(part.metadata, protocol::decode_step_metadata({part.bytes.get(), bytes}));
   if (part.metadata->rank() != part.rank) return fail(ErrorCode::corrupt, "step metadata is that of another rank");
+  if (reference.attributes() != nullptr) {
+    ASSIGN_OR_RETURN(part.attributes, load_attributes(*reference.attributes(), part.rank));
+  }
   return part;
+}
+
+Result<std::shared_ptr<const AttributeSet>> StepState::load_attributes(const wire::AttributeSet& reference,
+                                                                       std::uint32_t rank) const {
+  AttributeSets& sets = link().attribute_sets();
+  const AttributeSets::Key key{summary_.epoch, reference.step(), rank};
+  if (auto known = sets.find(key)) return known;
+  // The last page is not full.
+  std::vector<wire::Extent> extents = extents_of(reference.extents());
+  std::uint64_t left = reference.bytes();
+  for (wire::Extent& extent : extents) {
+    const std::uint64_t length = std::min(extent.length(), left);
+    extent = wire::Extent(extent.segment(), extent.member(), 0, extent.offset(), length);
+    left -= length;
+  }
+  auto set = std::make_shared<AttributeSet>();
+  set->size = reference.bytes();
+  ASSIGN_OR_RETURN(set->bytes, read_checked(extents, set->size, reference.crc(), "an attribute set", false));
+  ASSIGN_OR_RETURN(set->table, protocol::decode_attributes({set->bytes.get(), set->size}));
+  sets.add(key, set);
+  return std::shared_ptr<const AttributeSet>(std::move(set));
 }
 
 StepState::~StepState() {
@@ -260,19 +297,19 @@ const VariableInfo* StepState::find(std::string_view name) const {
 }
 
 const std::vector<Attribute>& StepState::attributes() const {
-  return attributes_.get([this] {
-    std::unordered_set<std::string_view> names;
-    std::vector<Attribute> attributes;
-    for (const Part& part : parts_) {
-      const auto* table = protocol::attributes_of(*part.metadata);
-      if (table == nullptr || table->attributes() == nullptr) continue;
-      for (const format::Attribute* attribute : *table->attributes()) {
-        const std::string_view name(attribute->name()->data(), attribute->name()->size());
-        if (names.insert(name).second) attributes.push_back({std::string(name), protocol::attribute_value(*attribute)});
-      }
-    }
-    return attributes;
-  });
+  return *attributes_.get([this] { return merge(); });
+}
+
+AttributeSets::Merged StepState::merge() const {
+  std::vector<const format::AttributeTable*> tables;
+  std::vector<std::shared_ptr<const AttributeSet>> sets;
+  for (const Part& part : parts_) {
+    if (part.attributes) sets.push_back(part.attributes);
+    const auto* table = part.attributes ? part.attributes->table : protocol::attributes_of(*part.metadata);
+    if (table != nullptr) tables.push_back(table);
+  }
+  if (!sets.empty() && sets.size() == tables.size()) return link().attribute_sets().merged(sets);
+  return std::make_shared<const std::vector<Attribute>>(merge_attributes(tables));
 }
 
 Result<std::size_t> StepState::index_of(const VariableInfo& variable) const {

@@ -81,6 +81,7 @@ class StepState {
     std::uint32_t rank = 0;
     std::unique_ptr<std::byte[]> bytes;
     const format::StepMetadata* metadata = nullptr;
+    std::shared_ptr<const AttributeSet> attributes;  ///< null: the metadata has them, or there are none
   };
   /// Blocks of one variable that come from one rank.
   struct Source {
@@ -98,6 +99,13 @@ class StepState {
   StepState(std::shared_ptr<Pin> pin, StepSummary summary, bool fresh, bool may_map) noexcept
       : pin_(std::move(pin)), summary_(std::move(summary)), fresh_(fresh), may_map_(may_map) {}
   Result<Part> load_part(const wire::PartReference& reference) const;
+  Result<std::shared_ptr<const AttributeSet>> load_attributes(const wire::AttributeSet& reference,
+                                                              std::uint32_t rank) const;
+  /// `bytes` from these extents, whose lengths add up to it, with this checksum. `what` names them in errors.
+  /// `may_be_carried`: they are in the step's own space, which a small remote step brings along.
+  Result<std::unique_ptr<std::byte[]>> read_checked(const std::vector<wire::Extent>& extents, std::uint64_t bytes,
+                                                    std::uint32_t crc, const char* what, bool may_be_carried) const;
+  AttributeSets::Merged merge() const;
   const Index& index() const;
   Index build_index() const;
   static void add_to_index(const Part& part, Index& index,
@@ -112,7 +120,7 @@ class StepState {
 
   mutable MadeOnce<Index> index_;
   mutable MadeOnce<std::unordered_map<std::string_view, std::uint32_t>> names_;
-  mutable MadeOnce<std::vector<Attribute>> attributes_;
+  mutable MadeOnce<AttributeSets::Merged> attributes_;
   mutable ReadAhead read_ahead_;
   mutable std::mutex verified_mutex_;
   mutable std::set<std::pair<const format::Variable*, std::uint32_t>> verified_;  // guarded by verified_mutex_

@@ -165,6 +165,10 @@ Result<void> BlockWriter::write_bytes(std::span<const std::byte> bytes, std::spa
     std::memcpy(room, bytes.data(), bytes.size());
     return {};
   }
+  return write_apart(bytes, pieces);
+}
+
+Result<void> BlockWriter::write_apart(std::span<const std::byte> bytes, std::span<const format::Piece> pieces) {
   for (const format::Piece& piece : pieces) {
     RETURN_IF_ERROR(write_at(piece.segment(), piece.offset(), bytes.first(piece.length())));
     bytes = bytes.subspan(piece.length());

@@ -45,6 +45,8 @@ class BlockWriter {
   BlockDigest digest(std::span<const std::byte> block, DataType type) const;
   /// Writes bytes as they are: step metadata.
   Result<void> write_bytes(std::span<const std::byte> bytes, std::span<const format::Piece> pieces);
+  /// The same at once, not gathered with what lies beside it: an attribute set.
+  Result<void> write_apart(std::span<const std::byte> bytes, std::span<const format::Piece> pieces);
 
   /// Writes what is still kept, filling its last page with zeros: a page written whole need not be read before.
   Result<void> flush();

@@ -51,20 +51,25 @@ void Space::grant(const Extent& extent) {
   free_bytes_ += extent.length;
 }
 
-Extent Space::take_run(std::size_t index, std::uint64_t length) {
+Extent Space::take_free(std::size_t index, std::uint64_t length) {
   Extent& source = free_[index];
   const Extent taken{source.segment, source.member, source.offset, length};
-  if (!used_.empty() && used_.back().segment == taken.segment && used_.back().end() == taken.offset) {
-    used_.back().length += length;
-  } else {
-    used_.push_back(taken);
-  }
   source.offset += length;
   source.length -= length;
   if (source.length == 0) free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(index));
   free_bytes_ -= length;
-  used_bytes_ += length;
   return taken;
+}
+
+Extent Space::take_run(std::size_t index, std::uint64_t length) {
+  const Extent& source = free_[index];
+  if (!used_.empty() && used_.back().segment == source.segment && used_.back().end() == source.offset) {
+    used_.back().length += length;
+  } else {
+    used_.push_back({source.segment, source.member, source.offset, length});
+  }
+  used_bytes_ += length;
+  return take_free(index, length);
 }
 
 bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) {
@@ -86,6 +91,28 @@ bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) 
     left -= length;
   }
   return true;
+}
+
+bool Space::take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces) {
+  if (bytes > free_bytes_) return false;
+  apart_.reserve(apart_.size() + free_.size());
+  pieces.reserve(pieces.size() + free_.size());
+  // In one piece where that is possible: steps repeat where it lies.
+  const auto large = std::ranges::find_if(free_, [bytes](const Extent& extent) { return extent.length >= bytes; });
+  auto index = static_cast<std::size_t>(large == free_.end() ? 0 : large - free_.begin());
+  for (std::uint64_t left = bytes; left > 0; index = 0) {
+    const Extent taken = take_free(index, std::min(free_[index].length, left));
+    apart_.push_back(taken);
+    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, taken.length);
+    left -= taken.length;
+  }
+  return true;
+}
+
+void Space::return_apart() {
+  free_.reserve(free_.size() + apart_.size());
+  for (const Extent& extent : apart_) grant(extent);
+  apart_.clear();
 }
 
 std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
@@ -145,12 +172,14 @@ void Space::trim() {
 std::vector<Extent> Space::held() const {
   std::vector<Extent> all = free_;
   all.insert(all.end(), used_.begin(), used_.end());
+  all.insert(all.end(), apart_.begin(), apart_.end());
   return merged(std::move(all));
 }
 
 void Space::end_step() {
   small_bytes_expected_ = small_bytes_;
   used_.clear();
+  apart_.clear();
   used_bytes_ = 0;
   small_next_ = 0;
   small_end_ = 0;

@@ -38,23 +38,33 @@ class Space {
   /// pieces of more than 256 KiB may not be found in space that is cut into short extents.
   std::optional<format::Piece> take_small(std::uint64_t bytes);
 
+  /// As take_pages() of whole pages, for what is to outlive the step: it is not part of used().
+  bool take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces);
+  /// What was taken apart in this step, in the order of its pieces.
+  const std::vector<Extent>& apart() const noexcept { return apart_; }
+  /// What was taken apart in this step is free again.
+  void return_apart();
+
   /// Gives back the unused pages of small pieces. Called before used() is asked for the part.
   void trim();
   /// What the open step uses, merged.
   std::vector<Extent> used() const { return merged(used_); }
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
-  /// All that is held, the open step's included, merged.
+  /// All that is held, the open step's and what was taken apart in it included, merged.
   std::vector<Extent> held() const;
 
-  /// What the step used is no longer held: it has committed, or was given up and grant() was told of it.
+  /// What the step used, or took apart, is no longer held: it has committed, or was given up and grant() was told of it.
   void end_step();
 
  private:
   Extent take_run(std::size_t index, std::uint64_t length);
+  /// Takes free space from the front of an extent.
+  Extent take_free(std::size_t index, std::uint64_t length);
 
   std::vector<Extent> free_;  // in the order granted, so that what the server gave first is used first
   std::vector<Extent> used_;  // in whole pages
+  std::vector<Extent> apart_;
   std::uint64_t free_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
   // The run of pages that small pieces are taken from, part of used_.

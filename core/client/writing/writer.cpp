@@ -459,6 +459,7 @@ Result<void> Writer::abort_step() {
     return impl_->failed(std::move(completed.error()));
   impl_->allocated.release(nullptr);
   impl_->space.trim();
+  impl_->forget_new_attributes();
   impl_->allocated.grant(impl_->space.used());
   impl_->space.end_step();
   impl_->state = Impl::State::between_steps;

@@ -76,6 +76,10 @@ struct Writer::Impl {
   Result<bool> fetch_segments(const wire::SegmentsGetT& missing);
   /// Writes what is left of the step and its metadata, and fills `part`.
   Result<void> complete_part();
+  /// Encodes the attributes if they have changed; a large table is written as a set for this step and those to come.
+  Result<void> complete_attributes();
+  /// The set that the open step brings is written again with the next one.
+  void forget_new_attributes();
   Result<void> publish();
   void step_committed();
 
@@ -135,8 +139,9 @@ struct Writer::Impl {
   std::shared_ptr<client::Pin> part_pin;       // while publishing, if the part asks for it
 
   protocol::Attributes attributes;
-  std::vector<std::uint8_t> encoded_attributes;
+  std::vector<std::uint8_t> encoded_attributes;  // for the metadata of each step; empty: none, or they are a set
   bool attributes_changed = false;
+  std::optional<wire::AttributeSetT> attribute_set;  // that the steps refer to, from that of its number on
 };
 
 }  // namespace forebay

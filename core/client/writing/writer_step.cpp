@@ -143,16 +143,53 @@ Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
   return true;
 }
 
+Result<void> Writer::Impl::complete_attributes() {
+  if (!attributes_changed) return {};
+  // One that an attempt to end this step has written is not to stay.
+  forget_new_attributes();
+  std::vector<std::uint8_t> encoded = protocol::encode_attributes(attributes);
+  if (encoded.size() < protocol::attribute_set_bytes_min) {
+    encoded_attributes = std::move(encoded);
+    attribute_set.reset();
+    attributes_changed = false;
+    return {};
+  }
+  wire::AttributeSetT set;
+  set.step = number;
+  set.bytes = encoded.size();
+  set.crc = crc32c(std::as_bytes(std::span(encoded)));
+  // A page that is written whole need not be read before.
+  encoded.resize(round_up(encoded.size(), page_bytes));
+  pieces.clear();
+  while (!space.take_apart(encoded.size(), pieces)) {
+    RETURN_IF_ERROR(request_space(encoded.size(), 0));
+  }
+  if (auto written = blocks.write_apart(std::as_bytes(std::span(encoded)), pieces); !written) {
+    step_error = written.error();
+    return written;
+  }
+  for (const Extent& extent : space.apart())
+    set.extents.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
+  attribute_set = std::move(set);
+  encoded_attributes.clear();
+  attributes_changed = false;
+  return {};
+}
+
+void Writer::Impl::forget_new_attributes() {
+  space.return_apart();
+  if (!attribute_set || attribute_set->step != number) return;
+  attribute_set.reset();
+  attributes_changed = true;
+}
+
 Result<void> Writer::Impl::complete_part() {
   RETURN_IF_ERROR(allocated.complete(blocks, metadata));
   if (auto sent = allocated.write_private(blocks); !sent) {
     step_error = sent.error();
     return sent;
   }
-  if (attributes_changed) {
-    encoded_attributes = protocol::encode_attributes(attributes);
-    attributes_changed = false;
-  }
+  RETURN_IF_ERROR(complete_attributes());
   const std::span<const std::byte> encoded = metadata.encode(encoded_attributes);
   RETURN_IF_ERROR(take_space(encoded.size(), encoded.size() > small_metadata_bytes_max));
   Result<void> written = blocks.write_bytes(encoded, pieces);
@@ -174,6 +211,7 @@ Result<void> Writer::Impl::complete_part() {
   for (const Extent& extent : space.used())
     part.extents.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
   part.next_bytes = space.used_bytes();
+  if (attribute_set) part.attributes = std::make_unique<wire::AttributeSetT>(*attribute_set);
   if (options.ranks > 1) part.definitions = metadata.definitions();
   return pin_if_held();
 }

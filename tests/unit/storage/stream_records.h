@@ -47,6 +47,16 @@ inline journal::StepCommittedT step_committed(const StreamState& state) {
   return record;
 }
 
+/// The attribute set that a step has brought for this rank.
+inline std::unique_ptr<journal::AttributeSetT> attribute_set(std::uint64_t step, std::uint32_t rank) {
+  auto set = std::make_unique<journal::AttributeSetT>();
+  set->step = step;
+  set->extents.emplace_back(rank, 0, 0, (std::uint64_t{1} << 24) + (step % 64) * 8192, 8192);
+  set->bytes = 6000;
+  set->crc = 0x4321 + rank;
+  return set;
+}
+
 /// Steps 0 to steps - 1, written by a group of `ranks`.
 inline StreamState state_with_steps(std::uint64_t steps, std::uint32_t ranks = 1) {
   StreamState state = StreamState::fresh(test_uuid, "flow", 1'700'000'000'000'000'000);

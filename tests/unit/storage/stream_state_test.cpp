@@ -106,6 +106,63 @@ TEST(StreamState, committed_steps_are_kept_in_order) {
   EXPECT_EQ(state.steps.at(2).committed.parts.size(), 2U);
 }
 
+/// The next step, whose parts refer to the sets that this step brings or brought.
+journal::StepCommittedT step_with_sets(const StreamState& state, std::uint64_t from) {
+  auto record = step_committed(state);
+  for (auto& part : record.parts) part->attributes = attribute_set(from, part->rank);
+  return record;
+}
+
+TEST(StreamState, attribute_sets_are_held_by_the_ranks_of_a_living_group) {
+  StreamState state = state_with_steps(0, 2);
+  ASSERT_TRUE(state.apply(step_with_sets(state, 0)));
+  ASSERT_TRUE(state.apply(step_with_sets(state, 0)));
+  EXPECT_EQ(state.held_attributes.size(), 2U);
+  ASSERT_TRUE(state.apply(dropped({{0, 1}})));
+  EXPECT_EQ(bytes_of_state(state_from_checkpoint(state)), bytes_of_state(state));
+  ASSERT_TRUE(state.apply(step_with_sets(state, 0)));
+  ASSERT_TRUE(state.apply(step_with_sets(state, 3)));
+  expect_contradiction(state, step_with_sets(state, 0), "a set that is held no longer");
+  auto without = step_committed(state);
+  without.parts[1]->attributes = attribute_set(3, 1);
+  ASSERT_TRUE(state.apply(without));
+  ASSERT_EQ(state.held_attributes.size(), 1U);
+  EXPECT_EQ(state.held_attributes.at(1).step, 3U);
+  EXPECT_EQ(bytes_of_state(state_from_checkpoint(state)), bytes_of_state(state));
+
+  StreamState ended = state;
+  ASSERT_TRUE(ended.apply(group_ended(1, StreamStatus::ended)));
+  EXPECT_TRUE(ended.held_attributes.empty());
+  StreamState withdrawing = state;
+  ASSERT_TRUE(withdrawing.apply(withdrawn(3, 2)));
+  EXPECT_TRUE(withdrawing.held_attributes.empty());
+  StreamState next_group = state;
+  ASSERT_TRUE(next_group.apply(group_formed(next_group, 2, 2)));
+  EXPECT_TRUE(next_group.held_attributes.empty());
+  expect_contradiction(next_group, without, "a set of an older group");
+}
+
+TEST(StreamState, attribute_sets_that_nobody_brought_are_refused) {
+  StreamState state = state_with_steps(2, 2);
+  expect_contradiction(state, step_with_sets(state, 1), "a set of a step that brought none");
+  expect_contradiction(state, step_with_sets(state, 3), "a set of a step to come");
+  ASSERT_TRUE(state.apply(step_with_sets(state, 2)));
+  const auto with = [&](const std::function<void(journal::AttributeSetT&)>& change, std::uint64_t from) {
+    auto record = step_with_sets(state, from);
+    change(*record.parts[1]->attributes);
+    return record;
+  };
+  expect_contradiction(state, with([](auto& set) { ++set.crc; }, 2), "another checksum");
+  expect_contradiction(state, with([](auto& set) { --set.bytes; }, 2), "another size");
+  expect_contradiction(state, with([](auto& set) { set = *attribute_set(2, 0); }, 2), "another rank's");
+  expect_contradiction(state, with([](auto& set) { set.bytes = 0; }, 3), "nothing");
+  expect_contradiction(state, with([](auto& set) { set.bytes = 8193; }, 3), "too little space");
+  expect_contradiction(state, with([](auto& set) { set.bytes = 4096; }, 3), "too much space");
+  expect_contradiction(state, with([](auto& set) { set.extents.clear(); }, 3), "no space");
+  expect_contradiction(state, with([](auto& set) { set.extents[0] = {0, 0, 0, 100, 8192}; }, 3), "not in units");
+  ASSERT_TRUE(state.apply(step_with_sets(state, 3)));
+}
+
 TEST(StreamState, a_step_may_leave_numbers_out) {
   StreamState state = state_of_numbers({3, 4, 9});
   EXPECT_EQ(numbers(state), (Numbers{3, 4, 9}));
@@ -557,6 +614,26 @@ TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   refuse("a step of an epoch to come", [](auto& r) { r.steps[2]->committed->epoch = 3; });
   refuse("a step without its commit", [](auto& r) { r.steps[1]->committed.reset(); });
   refuse("a step with a bad extent", [](auto& r) { r.steps[1]->committed->parts[0]->extents[0] = {}; });
+  refuse("a step with a set to come", [](auto& r) { r.steps[1]->committed->parts[0]->attributes = attribute_set(2, 0); });
+  const auto hold = [](auto& r, std::uint64_t step, std::uint32_t rank) {
+    r.held_attributes.push_back(std::make_unique<journal::HeldAttributesT>());
+    r.held_attributes.back()->rank = rank;
+    r.held_attributes.back()->set = attribute_set(step, rank);
+  };
+  refuse("a held set to come", [&](auto& r) { hold(r, 3, 0); });
+  refuse("a set held by no rank", [&](auto& r) { hold(r, 1, 2); });
+  refuse("two sets held by a rank", [&](auto& r) {
+    hold(r, 1, 0);
+    hold(r, 2, 0);
+  });
+  refuse("a rank that holds nothing", [&](auto& r) {
+    hold(r, 1, 0);
+    r.held_attributes[0]->set.reset();
+  });
+  refuse("a held set without space", [&](auto& r) {
+    hold(r, 1, 0);
+    r.held_attributes[0]->set->extents.clear();
+  });
   refuse("a withdrawn step of an epoch that lasts", [](auto& r) { r.retired[0]->committed->epoch = 2; });
   refuse("a step withdrawn twice", [](auto& r) { r.retired[1]->committed->step = r.retired[0]->committed->step; });
   refuse("a withdrawn step without its commit", [](auto& r) { r.retired[1]->committed.reset(); });

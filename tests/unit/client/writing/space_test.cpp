@@ -62,6 +62,7 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
     std::uint64_t next_offset[3] = {};
     for (int step = 0; step < 10; ++step) {
       Occupied occupied;
+      Occupied apart;
       for (int action = 0; action < 60; ++action) {
         if (below(4) == 0) {
           const auto segment = static_cast<std::uint32_t>(below(3));
@@ -101,9 +102,28 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
             EXPECT_EQ(free_before, space.free_bytes());
           }
         }
-        ASSERT_EQ(space.free_bytes() + space.used_bytes(), granted);
+        if (below(20) == 0) {
+          const std::uint64_t bytes = page * (1 + below(10));
+          const std::uint64_t free_before = space.free_bytes();
+          std::vector<format::Piece> pieces;
+          ASSERT_EQ(space.take_apart(bytes, pieces), bytes <= free_before);
+          std::uint64_t sum = 0;
+          for (const format::Piece& piece : pieces) {
+            apart.add(piece);
+            sum += piece.length();
+          }
+          EXPECT_EQ(sum, free_before - space.free_bytes());
+        }
+        if (below(200) == 0) {
+          space.return_apart();
+          apart = {};
+        }
+        ASSERT_EQ(space.free_bytes() + space.used_bytes() + total(space.apart()), granted);
       }
       space.trim();
+      // Apart from what the step used, and from itself.
+      ASSERT_EQ(total(client::merged(space.apart())), total(space.apart()));
+      ASSERT_TRUE(apart.within(client::merged(space.apart())));
       const auto used = space.used();
       ASSERT_EQ(total(used), space.used_bytes());
       ASSERT_EQ(total(space.held()), granted);
@@ -117,9 +137,10 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
         }
       }
       if (below(3) == 0) {
+        space.return_apart();
         for (const Extent& extent : used) space.grant(extent);
       } else {
-        granted -= space.used_bytes();
+        granted -= space.used_bytes() + total(space.apart());
       }
       space.end_step();
       ASSERT_EQ(space.free_bytes(), granted);
