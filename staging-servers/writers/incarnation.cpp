@@ -92,7 +92,7 @@ void Incarnation::list_granted(std::vector<Extent>& extents) const {
   for (const WriterRank& rank : ranks_) {
     std::ranges::copy(rank.granted.all(), std::back_inserter(extents));
     if (!rank.part) continue;
-    for (const journal::Extent& extent : rank.part->part.extents)
+    for (const journal::Extent& extent : rank.part->extents())
       extents.push_back({extent.segment(), extent.offset(), extent.length()});
   }
 }
