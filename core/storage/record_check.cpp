@@ -77,7 +77,8 @@ Result<void> check_attribute_set(const journal::AttributeSetT& set, std::uint64_
   if (set.bytes == 0 || !space || *space < set.bytes || *space - set.bytes >= extent_unit_bytes)
     return fail(ErrorCode::corrupt, "an attribute set's space does not fit to its size");
   if (set.step > newest_step)
-    return fail(ErrorCode::corrupt, "an attribute set comes from step " + std::to_string(set.step) + ", which is later");
+    return fail(ErrorCode::corrupt,
+                "an attribute set comes from step " + std::to_string(set.step) + ", which is later");
   return {};
 }
 

@@ -94,7 +94,7 @@ class StreamState {
   /// While a group lives: the attribute sets, by rank, that its last step refers to. The next one may refer to them,
   /// even if that step is dropped.
   std::map<std::uint32_t, journal::AttributeSetT> held_attributes;
-  std::map<std::uint64_t, StepState> steps;      ///< kept steps of the current epoch chain, by number
+  std::map<std::uint64_t, StepState> steps;  ///< kept steps of the current epoch chain, by number
   /// Withdrawn steps, by (epoch, number) of their commit: readers may hold them. The server releases those without pins
   /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
   std::map<std::pair<std::uint32_t, std::uint64_t>, StepState> retired;

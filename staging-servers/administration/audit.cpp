@@ -43,7 +43,8 @@ void audit_stream(Stream& stream, std::vector<Finding>& findings) {
         {Finding::Severity::note, where, "waits for its writers to come back after the server was restarted"});
 }
 
-/// Every byte is free, or held by exactly one step, one attribute set, one writer's grant, or a drop that is not durable yet.
+/// Every byte is free, or held by exactly one step, one attribute set, one writer's grant, or a drop that is not
+/// durable yet.
 void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
   const std::string where = "reservation " + reservation.name();
   std::map<std::uint32_t, RangeSet> held;
@@ -228,8 +229,8 @@ std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vecto
     };
     const std::unique_ptr<journal::StepCommittedT> record(
         flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
-    auto checked = check_step(*record, step.layout, step.segment_bytes, open,
-                              checked_sets[{step.reservation, step.stream}]);
+    auto checked =
+        check_step(*record, step.layout, step.segment_bytes, open, checked_sets[{step.reservation, step.stream}]);
     if (!checked) {
       damaged.push_back(
           {step, checked.error().message(), "the SSD or a client has changed it: use a staged copy if there is one"});

@@ -26,8 +26,8 @@ bool take_all(ReservationSpace& space, const std::vector<Extent>& extents) {
   return true;
 }
 
-/// Takes the space of a step, and of those of its attribute sets that no other user has taken it for; nothing if another
-/// holds any of it.
+/// Takes the space of a step, and of those of its attribute sets that no other user has taken it for; nothing if
+/// another holds any of it.
 bool take_step(ReservationSpace& space, AttributeSets& sets, const storage::StepState& step) {
   std::vector<Extent> extents = extents_of(step.committed);
   const auto used = sets_of(step.committed);
@@ -176,8 +176,9 @@ Result<void> check_members(const SegmentLayout& layout, const storage::StreamSta
 
 auto check(ReservationSpace& space, CheckedSets& sets, const storage::StepState& step) {
   const Segments& segments = space.segments();
-  return check_step(step.committed, segments.layout(), segments.record().segment_bytes,
-                    [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); }, sets);
+  return check_step(
+      step.committed, segments.layout(), segments.record().segment_bytes,
+      [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); }, sets);
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
@@ -325,8 +326,8 @@ Result<std::unique_ptr<Stream>> recover_stream(const StreamServices& services, R
     RETURN_IF_ERROR(journal->cut_tail());
     if (after_boot) take_space_not_durable(space, state, sets);
   }
-  auto stream = std::make_unique<Stream>(services, space, number, std::move(state), std::move(journal), waste,
-                                         std::move(sets));
+  auto stream =
+      std::make_unique<Stream>(services, space, number, std::move(state), std::move(journal), waste, std::move(sets));
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&

@@ -29,9 +29,9 @@ class GrantedSpace {
   bool any_in(std::uint32_t segment) const;
 
   /// Takes the space of a part that a client has sent, and that of an attribute set that it brings, and describes the
-  /// part for the journal. `held`: the set that the rank's last step refers to, or null. protocol, and nothing is taken,
-  /// if the part names space that is not here, a member that does not have it, metadata or carried bytes outside its
-  /// space, or a set that it neither brings nor holds.
+  /// part for the journal. `held`: the set that the rank's last step refers to, or null. protocol, and nothing is
+  /// taken, if the part names space that is not here, a member that does not have it, metadata or carried bytes outside
+  /// its space, or a set that it neither brings nor holds.
   Result<journal::PartT> take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
                               const wire::PartT& part, const journal::AttributeSetT* held);
   std::vector<Extent> take_all();

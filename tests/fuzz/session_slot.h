@@ -95,8 +95,8 @@ class Slot {
   std::uint32_t epoch = 1;
   std::uint32_t incarnation = 1;
   std::uint64_t next_step = 0;
-  std::uint64_t opening = 0;          ///< of its last Open
-  std::vector<wire::Extent> granted;  ///< and not yet used
+  std::uint64_t opening = 0;                      ///< of its last Open
+  std::vector<wire::Extent> granted;              ///< and not yet used
   std::optional<wire::AttributeSetT> attributes;  ///< the set that its last part with one named
   std::uint64_t session = 0;
   std::uint64_t position = 0;

@@ -170,8 +170,8 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
   Part part;
   part.rank = reference.rank();
   const std::uint64_t bytes = reference.metadata_bytes();
-  ASSIGN_OR_RETURN(part.bytes,
-                   read_checked(extents_of(reference.metadata()), bytes, reference.metadata_crc(), "step metadata", true));
+  ASSIGN_OR_RETURN(part.bytes, read_checked(extents_of(reference.metadata()), bytes, reference.metadata_crc(),
+                                            "step metadata", true));
   ASSIGN_OR_RETURN(part.metadata, protocol::decode_step_metadata({part.bytes.get(), bytes}));
   if (part.metadata->rank() != part.rank) return fail(ErrorCode::corrupt, "step metadata is that of another rank");
   if (reference.attributes() != nullptr) {

@@ -54,7 +54,8 @@ class Space {
   /// All that is held, the open step's and what was taken apart in it included, merged.
   std::vector<Extent> held() const;
 
-  /// What the step used, or took apart, is no longer held: it has committed, or was given up and grant() was told of it.
+  /// What the step used, or took apart, is no longer held: it has committed, or was given up and grant() was told of
+  /// it.
   void end_step();
 
  private:

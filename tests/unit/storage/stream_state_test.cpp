@@ -614,7 +614,8 @@ TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   refuse("a step of an epoch to come", [](auto& r) { r.steps[2]->committed->epoch = 3; });
   refuse("a step without its commit", [](auto& r) { r.steps[1]->committed.reset(); });
   refuse("a step with a bad extent", [](auto& r) { r.steps[1]->committed->parts[0]->extents[0] = {}; });
-  refuse("a step with a set to come", [](auto& r) { r.steps[1]->committed->parts[0]->attributes = attribute_set(2, 0); });
+  refuse("a step with a set to come",
+         [](auto& r) { r.steps[1]->committed->parts[0]->attributes = attribute_set(2, 0); });
   const auto hold = [](auto& r, std::uint64_t step, std::uint32_t rank) {
     r.held_attributes.push_back(std::make_unique<journal::HeldAttributesT>());
     r.held_attributes.back()->rank = rank;

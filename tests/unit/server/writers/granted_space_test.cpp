@@ -116,17 +116,18 @@ TEST_F(GrantedSpaceTest, stays_as_it_is_when_an_attribute_set_is_refused) {
     return [=](wire::AttributeSetT& set) { set.extents = {wire::Extent(segment, member, 0, offset, length)}; };
   };
   for (const wire::PartT& refused : {
-           with(place(1, 0, 0, grain), 3),                  // the part's own space
-           with(place(1, 0, 4 * grain, grain), 3),          // not granted
-           with(place(2, 1, 0, grain), 3),                  // another's segment
-           with(place(1, 1, 2 * grain, grain), 3),          // of another member
-           with(place(1, 0, 2 * grain, 2 * grain), 3),      // more than the table needs
+           with(place(1, 0, 0, grain), 3),              // the part's own space
+           with(place(1, 0, 4 * grain, grain), 3),      // not granted
+           with(place(2, 1, 0, grain), 3),              // another's segment
+           with(place(1, 1, 2 * grain, grain), 3),      // of another member
+           with(place(1, 0, 2 * grain, 2 * grain), 3),  // more than the table needs
            with([](auto& set) { set.bytes = grain + 1; }, 3),
            with([](auto& set) { set.bytes = 0; }, 3),
            with([](auto& set) { set.bytes = ~std::uint64_t{0}; }, 3),
            with([](auto& set) { set.extents.clear(); }, 3),
            with([](auto& set) { set.extents.push_back(set.extents[0]); }, 3),
-           with(same, 2), with(same, 4),                    // of steps that brought none
+           with(same, 2),
+           with(same, 4),  // of steps that brought none
            with([](auto& set) { ++set.crc; }, 0),
            with([](auto& set) { --set.bytes; }, 0),
            with(place(1, 0, 2 * grain, grain), 0),
