@@ -219,7 +219,7 @@ std::string TreeWalk::place(const std::string& name) const {
   } else {
     path = shown_ + (path.empty() ? "" : "/") + path;
   }
-  return plain_text(path, place_bytes_max + 64);
+  return visible_text(path);
 }
 
 }  // namespace forebay::storage

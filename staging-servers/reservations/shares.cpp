@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/fail_point.h"
-#include "base/plain_text.h"
 #include "base/return_error.h"
 #include "loop/connection.h"
 #include "reservations/reservation.h"
@@ -79,8 +78,7 @@ std::string some_of(const std::vector<std::string>& places, std::uint64_t count)
   constexpr std::size_t bytes_max = 150;
   std::string text;
   std::size_t named = 0;
-  for (const std::string& name : places) {
-    const std::string place = visible_text(name);
+  for (const std::string& place : places) {
     if (named > 0 && text.size() + place.size() > bytes_max) break;
     text += (named++ > 0 ? ", " : "") + place;
   }

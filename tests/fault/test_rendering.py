@@ -59,6 +59,10 @@ def frame_files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "frames").iterdir())
 
 
+def step_is_gone(step: forebay.Step, _path: Path) -> None:
+    raise forebay.StepGoneError("the step was withdrawn", str(step.address))
+
+
 def names(*numbers: int) -> list[str]:
     return [f"{number:06d}.png" for number in numbers]
 
@@ -217,7 +221,11 @@ def test_a_step_withdrawn_while_it_is_drawn_leaves_no_frame(tmp_path: Path, pain
 
 
 # crash-matrix: forebay render | the producer restarts and withdraws the step in hand, and writes nothing yet | rendering waits, and goes on with the step that takes its place
-def test_a_step_withdrawn_before_another_one_comes_is_no_error(tmp_path: Path, painter: Painter) -> None:
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_step_withdrawn_before_another_one_comes_is_no_error(
+    tmp_path: Path, painter: Painter, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    """One that is held can be drawn all the same; its picture goes when the other one comes."""
     lost = subprocess.run([sys.executable, "-c", LOST_WRITER, ADDRESS], check=False)
     assert lost.returncode == 9
     with Recording(tmp_path, painter) as recording:
@@ -225,8 +233,10 @@ def test_a_step_withdrawn_before_another_one_comes_is_no_error(tmp_path: Path, p
         step = recording.coming.take()
         assert step is not None
         with forebay.open(ADDRESS, mode="a", append_after=1) as stream:
-            with step:
-                assert not recording.recorder.record(recording.coming, step)
+            with step, monkeypatch.context() as without_pin:
+                if not is_held:
+                    without_pin.setattr(painter, "paint", step_is_gone)
+                assert recording.recorder.record(recording.coming, step) == is_held
             write(stream, 30, 31)
             recording.wait_for(3)
             while set(recording.drawn) != {0, 1, 2, 3}:
