@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay.errors import InvalidArgumentError
-from forebay.viz.scenes.description import Quality, SceneDescription
+from forebay.viz.scenes.description import Quality, SceneDescription, SliceLayer, SurfaceLayer
 from forebay.viz.scenes.picture import ScenePicture
 from forebay.viz.scenes.scene_file import load_scene
 from tests.support.swirling_flow import FLOW_SCENE, swirl, write_swirl_steps
@@ -66,6 +66,16 @@ def test_the_same_step_gives_the_same_picture_whatever_came_before(reservation: 
     draw(picture, other, 0)
     assert np.array_equal(draw(picture, stream, 7), first)
     assert not np.array_equal(draw(picture, stream, 8), first)
+
+
+def test_the_first_picture_beside_something_translucent_is_like_those_after_it(reservation: str) -> None:
+    stream = write(reservation, swirl(5))
+    description = SceneDescription(
+        (SliceLayer("solid"), SurfaceLayer("solid", 0.5, opacity=0.5)), label="level", size=(640, 480)
+    )
+    picture = ScenePicture(description)
+    first = draw(picture, stream, 0)
+    assert np.array_equal(draw(picture, stream, 0), first)
 
 
 def test_what_was_drawn_pins_no_old_step(reservation: str, scene: SceneDescription) -> None:

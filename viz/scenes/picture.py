@@ -68,6 +68,7 @@ class ScenePicture:
         self._shown_props: list[vtkProp] = []
         self._bar_title: vtkTextActor | None = None
         self._placed: tuple[object] | None = None
+        self._settled = False  # a picture with something translucent has been drawn
 
     @property
     def size(self) -> tuple[int, int]:
@@ -102,6 +103,10 @@ class ScenePicture:
 
     def render(self) -> NDArray[np.uint8]:
         """The picture, shape (height, width, 3), first row on top."""
+        if not self._settled and any(prop.HasTranslucentPolygonalGeometry() for prop in self._shown_props):
+            # Beside what is translucent, VTK sets the numbers of a colour bar differently in the first picture.
+            self.window.Render()
+            self._settled = True
         self.window.Render()
         grab = vtkWindowToImageFilter()
         grab.SetInput(self.window)
