@@ -172,7 +172,7 @@ SUITES: dict[str, Suite] = {
         (Program(("scripts/snakemake-environment",)), Pytest(("tests/workloads",))),
         seconds_max=1200,
         when=When.DEEP,
-        extras=("darshan", "hdf5", "fsspec", "events"),
+        extras=("darshan", "hdf5", "fsspec", "viz", "events", "viewers"),
         packages=("mpich", "libmpich-dev", "libhdf5-mpich-dev", "pkg-config"),
     ),
     "follow": Suite(

@@ -4,7 +4,7 @@
     forebay up
     python examples/27_amr/amr.py
 
-It needs ``forebay[viz]``. With ``--kill`` the renderer and the program that makes steps are killed on the way, and go on.
+It needs ``forebay[viz]``. With ``--kill`` the renderer is killed on the way, and goes on.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import forebay
@@ -59,35 +58,13 @@ class Kept:
         return subprocess.Popen(self._command)
 
 
-def kill_on_the_way(programs: Sequence[Kept], frames: Path, over: threading.Event) -> None:
-    """One after another, each when a few more frames are there."""
-    for number, program in enumerate(programs, 1):
-        while len(list(frames.glob("*.png"))) < FRAMES_BEFORE_KILL * number:
-            if over.wait(POLL_SECONDS):
-                return
-        program.process.send_signal(signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def killing(programs: Sequence[Kept], frames: Path) -> Iterator[None]:
-    """Meanwhile they are killed."""
-    over = threading.Event()
-    thread = threading.Thread(target=kill_on_the_way, args=(programs, frames, over))
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reservation", default="amr")
     parser.add_argument("--output", type=Path, default=Path("amr-out"), help="folder for pictures and checkpoints")
     parser.add_argument("--outputs", type=int, default=41, help="plotfiles and checkpoints, one each six steps")
     parser.add_argument("--cells", type=int, default=32, help="along each axis of level 0; a multiple of 8")
-    parser.add_argument("--kill", action="store_true", help="kill the renderer, and what makes steps, once each")
+    parser.add_argument("--kill", action="store_true", help="kill the renderer when it has drawn five frames")
     chosen = parser.parse_args()
     name, output = chosen.reservation, chosen.output
     command: list[str | Path] = [sys.executable, "-m", "forebay"]
@@ -114,10 +91,12 @@ def main() -> None:
         maker = start("maker of steps", sys.executable, HERE / "plots.py", name, starts=STARTS_MAX)
         stage = start("stage", *command, "stage-out", f"{name}:run", output / "checkpoints", *matching)
         simulation = start("simulation", sys.executable, HERE / "simulation.py", run, *size, "--compare")
-        if chosen.kill:
-            stack.enter_context(killing([renderer, maker], output / "pictures" / "frames"))
         programs = [simulation, maker, stage, renderer]
+        to_kill = chosen.kill
         while not all([program.has_succeeded() for program in programs]):
+            if to_kill and len(list((output / "pictures" / "frames").glob("*.png"))) >= FRAMES_BEFORE_KILL:
+                renderer.process.send_signal(signal.SIGKILL)
+                to_kill = False
             time.sleep(POLL_SECONDS)
     drop_drawn(name)
     tell(run, output)
