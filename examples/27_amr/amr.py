@@ -93,7 +93,7 @@ def main() -> None:
         simulation = start("simulation", sys.executable, HERE / "simulation.py", run, *size, "--compare")
         programs = [simulation, maker, stage, renderer]
         to_kill = chosen.kill
-        while not all([program.has_succeeded() for program in programs]):
+        while [program for program in programs if not program.has_succeeded()]:
             if to_kill and len(list((output / "pictures" / "frames").glob("*.png"))) >= FRAMES_BEFORE_KILL:
                 renderer.process.send_signal(signal.SIGKILL)
                 to_kill = False

@@ -2,7 +2,7 @@
 """A blob in a swirling flow on three levels of refinement, which writes plotfiles and checkpoints as AMReX codes do.
 
 It knows nothing of Forebay: ``python simulation.py FOLDER``. ``plt00006`` and ``chk00006`` appear in FOLDER by renaming
-``plt00006.temp`` and ``chk00006.temp``; ``--restart chk00060`` continues, and writes the same bits as an undisturbed run.
+``plt00006.temp`` and ``chk00006.temp``. ``--restart chk00060`` continues, with the same bits as an undisturbed run.
 
 The flow is LeVeque's deformation of the unit cube (SIAM J. Numer. Anal. 33, 1996, p. 627), without its reversal. Finite
 volumes with van Leer's slopes; each level has cells half as large as the level below it, and covers tiles of 8 x 8 x 8
@@ -327,7 +327,9 @@ def main() -> None:
     parser.add_argument("--outputs", type=int, default=41, help="plotfiles and checkpoints, one each six steps")
     parser.add_argument("--cells", type=int, default=32, help="along each axis of level 0; a multiple of 8")
     parser.add_argument("--restart", type=Path, metavar="CHECKPOINT")
-    parser.add_argument("--compare", action="store_true", help="time a plain file of the same bytes after each plotfile")
+    parser.add_argument(
+        "--compare", action="store_true", help="time a plain file of the same bytes after each plotfile"
+    )
     chosen = parser.parse_args()
     if chosen.cells < TILE or chosen.cells % TILE:
         parser.error(f"--cells is a multiple of {TILE}, not {chosen.cells}")

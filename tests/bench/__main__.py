@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from forebay.workflows.cluster.network import why_not
 from tests.bench import rates
 from tests.bench.measure import Outcome, Suite, run_suite
 from tests.bench.recorded import record, regressions, unrecorded
@@ -67,9 +68,14 @@ def _slurm_jobs() -> list[Suite]:
 
 
 def _workloads() -> list[Suite]:
-    from tests.bench.suites.workloads import derived_steps, producer_beside_derivation
+    from tests.bench.suites.workload_files import advice_on_a_log, particles_two_ways, plotfiles
+    from tests.bench.suites.workloads import derived_remote_read, derived_steps, producer_beside_derivation
 
-    return [derived_steps(), producer_beside_derivation()]
+    suites = [derived_steps(), producer_beside_derivation(), particles_two_ways(), plotfiles(), advice_on_a_log()]
+    if reason := why_not():
+        print(f"derive-remote is left out: {reason}", file=sys.stderr)
+        return suites
+    return [*suites, derived_remote_read()]
 
 
 def _mounts() -> list[Suite]:

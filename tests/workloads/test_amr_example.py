@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of AMR levels, run as its head says: frames and movie while it runs, also through kills of its programs."""
+"""The example of AMR levels, run as its head says: frames and a movie while it runs, also through kills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.load import until
 from tests.support.time_limits import seconds
 
 sys.path.insert(0, str(EXAMPLES / "27_amr"))
-from plots import finest_grid  # noqa: E402
+from plots import finest_grid
 
 OUTPUTS, CELLS = 13, 16
 SIZE = ("--outputs", str(OUTPUTS), "--cells", str(CELLS))
@@ -157,7 +157,7 @@ def test_movie_grows_while_it_runs_and_a_kill_at_each_frame_loses_none(
                 until(lambda number=number: number in frames(pictures), f"frame {number}")
                 # The newest frame comes into the movie with the next one: until then nobody knows how long it is shown.
                 wanted = NUMBERS[:place]
-                until(lambda wanted=wanted: movie_steps(pictures)[:place] == wanted, f"{wanted} in the movie")
+                until(lambda wanted=wanted: movie_steps(pictures)[: len(wanted)] == wanted, f"{wanted} in the movie")
                 if place % 2:
                     kill(renderer)
                     renderer = render()

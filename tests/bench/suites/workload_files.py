@@ -14,10 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import forebay
 from forebay.connectors import amrex
 from tests.bench.measure import Case, Figures, Row, Suite
-from tests.bench.workbench import MIB, Workbench
+from tests.bench.workbench import Workbench
 from tests.support.example_programs import EXAMPLES
 
 __all__ = ["advice_on_a_log", "particles_two_ways", "plotfiles"]
@@ -76,7 +75,8 @@ def _example(file: str) -> ModuleType:
     """An example's program as a module."""
     path = EXAMPLES / file
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

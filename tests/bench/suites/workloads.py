@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import multiprocessing
+import os
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -15,9 +19,10 @@ import numpy as np
 import forebay
 from forebay.connectors.derive import Progress, derive
 from tests.bench.measure import Case, Figures, Row, Suite
-from tests.bench.workbench import MIB, Workbench
+from tests.bench.remote_bench import READER_NODE, nodes, remote_instance
+from tests.bench.workbench import MIB, RESERVATION, Workbench
 
-__all__ = ["derived_steps", "producer_beside_derivation"]
+__all__ = ["derived_remote_read", "derived_steps", "producer_beside_derivation"]
 
 #: Of u, v and w together.
 _STEP_BYTES = 64 * MIB
@@ -27,6 +32,10 @@ _BLOCKS = 4
 #: Until the derived stream's space was written once: fresh space is zeroed by the kernel first.
 _WARMUP = 6
 _KEPT = 3
+#: Of 64 MiB; each fourth row and column is 1/16 of it.
+_PLANE = (2048, 4096)
+_STRIDE = 4
+_REMOTE_WARMUP = 2
 
 
 def derived_steps() -> Suite:
@@ -53,6 +62,29 @@ def producer_beside_derivation() -> Suite:
         ],
         repetitions=3,
         best_of=1,
+    )
+
+
+def derived_remote_read() -> Suite:
+    """The same steps on another node behind 1 Gbit/s: whole, and derived with 1/16 of their elements."""
+    return Suite(
+        name="derive-remote",
+        cases=[
+            Case("derived", functools.partial(_read_remotely, "derived")),
+            Case("whole", functools.partial(_read_remotely, "whole")),
+        ],
+        rows=[
+            Row(
+                "derived stream, 1/16 of 64 MiB, over 1 Gbit/s",
+                "whole stream",
+                "derived",
+                "whole",
+                "step_seconds",
+                12.0,
+            )
+        ],
+        repetitions=3,
+        best_of=2,
     )
 
 
@@ -149,3 +181,53 @@ def _streams(address: str) -> list[forebay.StreamInfo]:
 
 def _derive(source: str, output: str) -> None:
     derive(source, output, expressions=f"speed = {_EXPRESSION}", workers=1, retention=f"last:{_KEPT}")
+
+
+#: Seconds of each step from the call for it to its elements in memory.
+_READER = """
+import json, sys, time
+import forebay
+seconds = []
+with forebay.open(sys.argv[1]) as stream:
+    steps = stream.follow()
+    while True:
+        began = time.perf_counter()
+        step = next(steps, None)
+        if step is None:
+            break
+        with step:
+            values = step["T"][...]
+        seconds.append(time.perf_counter() - began)
+        if values.nbytes != int(sys.argv[2]):
+            raise SystemExit(f"{values.nbytes} bytes came")
+print(json.dumps(seconds))
+"""
+
+
+def _read_remotely(what: str, bench: Workbench) -> Figures:
+    """What one reader on another node does, in the same way for both streams."""
+    steps = bench.steps(10, 5) + _REMOTE_WARMUP
+    with (
+        nodes("1gbit") as network,
+        remote_instance(bench, network, (steps + 4) * (_STEP_BYTES + _STEP_BYTES // 8)) as instance,
+    ):
+        source, output = f"{RESERVATION}/flow", f"{RESERVATION}/coarse"
+        root = instance.local_environment["FOREBAY_ROOT"]
+        with forebay.open(source, mode="w", instance=root) as stream:
+            for number in range(steps):
+                with stream.step() as step:
+                    step["T"] = np.full(_PLANE, number, np.float64)
+        if what == "derived":
+            derive(source, output, stride=_STRIDE, workers=1, instance=root)
+        address, size = (output, _STEP_BYTES // _STRIDE**2) if what == "derived" else (source, _STEP_BYTES)
+        done = subprocess.run(
+            [*network.prefix(READER_NODE), sys.executable, "-c", _READER, address, str(size)],
+            env={**os.environ, **instance.over("tcp")},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    seconds: list[float] = json.loads(done.stdout)
+    if len(seconds) != steps:
+        raise RuntimeError(f"the reader got {len(seconds)} of {steps} steps")
+    return {"step_seconds": statistics.median(seconds[_REMOTE_WARMUP:])}
