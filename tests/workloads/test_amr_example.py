@@ -147,9 +147,10 @@ def test_movie_grows_while_it_runs_and_a_kill_at_each_frame_loses_none(
         maker, renderer = make(), render()
         try:
             for place, number in enumerate(NUMBERS):
-                # As a program that renames does: the name appears with all that is in it.
-                subprocess.run(["cp", "-a", alone / f"plt{number:05d}", run / "plt.temp"], check=True)
-                (run / "plt.temp").rename(run / f"plt{number:05d}")
+                # As AMReX does: the name appears with all that is in it.
+                path = run / f"plt{number:05d}"
+                subprocess.run(["cp", "-a", alone / path.name, f"{path}.temp"], check=True)
+                Path(f"{path}.temp").rename(path)
                 if place % 4 == 3:
                     # Somewhere between learning of the plotfile and dropping the last one.
                     kill(maker)

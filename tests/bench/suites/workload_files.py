@@ -12,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from forebay.connectors import amrex
 from tests.bench.measure import Case, Figures, Row, Suite
@@ -142,15 +141,12 @@ def _read_by_yt(bench: Workbench) -> Figures:
     for turn in range(bench.steps(4, 3)):
         for path in paths:
             began = time.perf_counter()
-            _all_elements(yt.load(path))
+            plotfile = yt.load(path)
+            # Of yt's ways the fastest. It leaves out what finer levels cover; the connector reads that, too.
+            plotfile.all_data().get_data(plotfile.field_list)
             if turn > 0:
                 seconds.append(time.perf_counter() - began)
     return {"plotfile_seconds": statistics.median(seconds)}
-
-
-def _all_elements(plotfile: Any) -> list[Any]:
-    """Each field of each grid, also what a finer level covers, as the connector reads it."""
-    return [grid[field] for grid in plotfile.index.grids for field in plotfile.field_list]
 
 
 def _report(module: str, command: str, bench: Workbench) -> Figures:
