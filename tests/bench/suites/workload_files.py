@@ -23,7 +23,7 @@ __all__ = ["advice_on_a_log", "particles_two_ways", "plotfiles"]
 _PARTICLES = 1 << 20  #: of each rank: 32 MiB
 _RANKS = 2
 _PARTICLE_WARMUP = 3
-#: Along each axis of level 0: plotfiles of about 80 MB.
+#: Along each axis of level 0: plotfiles of about 30 MB.
 _CELLS = 56
 _PLOTFILES = 3
 _KEPT = 2
@@ -50,7 +50,7 @@ def plotfiles() -> Suite:
     return Suite(
         name="plotfiles",
         cases=[Case("connector", _ingested), Case("yt", _read_by_yt)],
-        rows=[Row("plotfile of 80 MB into a stream", "yt, into memory", "connector", "yt", "plotfile_seconds", 1.0)],
+        rows=[Row("plotfile of 30 MB into a stream", "yt, into memory", "connector", "yt", "plotfile_seconds", 1.0)],
         repetitions=5,
         best_of=2,
     )
