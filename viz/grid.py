@@ -199,9 +199,7 @@ def step_time(step: Step) -> float:
     return float(step["time"].item()) if "time" in step and not step["time"].shape else float(step.number)
 
 
-def three_numbers(
-    attributes: Mapping[str, Any], name: str, default: Any, where: str, *, is_flat: bool
-) -> Three:
+def three_numbers(attributes: Mapping[str, Any], name: str, default: Any, where: str, *, is_flat: bool) -> Three:
     """An attribute of one number or three (x, y, z); of a plane also of two.
 
     Raises

@@ -237,7 +237,7 @@ class History:
         if len(candidates) != 1:
             candidates = [name for name in candidates or dimensions if self._has_time_coordinate(name)]
         if len(candidates) == 1:
-            return candidates[0]
+            return str(candidates[0])
         what = "several dimensions have times" if candidates else "it has no time dimension"
         raise InvalidArgumentError(
             f"{what}: name the one whose places become steps (dimension=, --dimension); it has {shown}", str(self.path)

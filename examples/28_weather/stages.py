@@ -86,7 +86,7 @@ def _save_product(path: Path, state: NDArray[np.float32]) -> None:
     at = stations(rows, columns)
     number = np.hypot(np.fft.fftfreq(rows, 1 / rows)[:, None], np.fft.rfftfreq(columns, 1 / columns))
     waves = [np.fft.rfft2(field) for field in state[:3]]
-    power = sum(np.abs(wave) ** 2 for wave in waves)
+    power = np.sum([np.abs(wave) ** 2 for wave in waves], axis=0)
     smooth = [[np.fft.irfft2(wave * (number <= limit), s=wind.shape)[at] for wave in waves] for limit in _LONG_WAVES]
     product = {
         "boxes": boxes,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from tests.support.load import until
 from tests.support.time_limits import seconds
 
 sys.path.insert(0, str(EXAMPLES / "27_amr"))
-from plots import finest_grid
+finest_grid = importlib.import_module("plots").finest_grid
 
 OUTPUTS, CELLS = 12, 16
 SIZE = ("--outputs", str(OUTPUTS), "--cells", str(CELLS))
@@ -51,6 +53,14 @@ def frames(pictures: Path) -> dict[int, bytes]:
 def movie_steps(pictures: Path) -> list[int]:
     with (pictures / "movie.mp4").open("rb") as file:
         return [fragment.number - 1 for fragment in walk_file(file)[1]]
+
+
+def _has_frame(pictures: Path, number: int) -> bool:
+    return number in frames(pictures)
+
+
+def _begins_with(pictures: Path, wanted: list[int]) -> bool:
+    return movie_steps(pictures)[: len(wanted)] == wanted
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -155,10 +165,10 @@ def test_movie_grows_while_it_runs_and_a_kill_at_each_frame_loses_none(
                     # Somewhere between learning of the plotfile and dropping the last one.
                     kill(maker)
                     maker = make()
-                until(lambda number=number: number in frames(pictures), f"frame {number}")
+                until(partial(_has_frame, pictures, number), f"frame {number}")
                 # The newest frame comes into the movie with the next one: until then nobody knows how long it is shown.
                 wanted = NUMBERS[:place]
-                until(lambda wanted=wanted: movie_steps(pictures)[: len(wanted)] == wanted, f"{wanted} in the movie")
+                until(partial(_begins_with, pictures, wanted), f"{wanted} in the movie")
                 if place % 2:
                     kill(renderer)
                     renderer = render()

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +70,15 @@ class IdxPublication:
         """The folder with a step's data."""
         return self._folder / self._name / (_TIME_TEMPLATE % number)
 
-    def publish(self, step: Step) -> Grid:
+    def publish(self, step: Step) -> Mapping[str, str]:
         """Publishes a step; when this returns, its data and the index are on disk.
 
         A step that does not come after all others takes their place: they were withdrawn, or this one is given again.
+
+        Returns
+        -------
+        mapping of str to str
+            Variables that are not published, with the reason.
 
         Raises
         ------
@@ -120,7 +125,7 @@ class IdxPublication:
         shutil.rmtree(self._hidden)
         self._steps.add(step.number)
         self._write_index()
-        return grid
+        return grid.left_out
 
     @property
     def _hidden(self) -> Path:
