@@ -40,6 +40,19 @@ print("all")
 """
 
 
+#: Knows nothing of Forebay but the engine's name.
+ADIOS2 = f"""
+import adios2, numpy as np
+io = adios2.Adios().declare_io("simulation")
+io.set_engine("Plugin")
+io.set_parameters({{"PluginName": "forebay", "PluginLibrary": "forebay_adios2", "Stream": "engine/flow"}})
+with adios2.Stream(io, "engine/flow", "w") as stream:
+    for number in stream.steps({STEPS}):
+        block = np.arange(8000.0) + 10000 * stream.current_step()
+        stream.write("T", block, [8000], [0], [8000])
+"""
+
+
 @pytest.fixture(scope="module")
 def munged() -> Iterator[Munged]:
     if reason := why_no_munge():
@@ -113,6 +126,17 @@ def test_a_reservation_made_on_a_node_without_server_is_used_on_all(pool: Comman
     for node in (1, COMPUTES):
         assert "no such reservation" in refused(pool, node, "streams", name)
     assert all(server["reservations"] == 0 for server in servers(pool, 1).values())
+
+
+def test_adios2_finds_the_reservation_by_its_name(pool: CommandLineCluster) -> None:
+    pool.forebay(2, "create", "engine", "--capacity", "64MiB", "--on", "node3")
+    exports = dict(line.removeprefix("export ").split("=", 1) for line in pool.forebay(1, "env").splitlines())
+    try:
+        for node in (COMPUTES, 1, 3):
+            pool.on(node, sys.executable, "-c", ADIOS2, ADIOS2_PLUGIN_PATH=exports["ADIOS2_PLUGIN_PATH"])
+            check(pool, 2, "engine/flow")
+    finally:
+        pool.forebay(1, "destroy", "engine")
 
 
 def test_the_emptiest_server_is_taken_and_a_name_is_taken_once(pool: CommandLineCluster) -> None:

@@ -50,7 +50,7 @@ class ManagerClient(Closing):
         self._http: http.client.HTTPConnection | _PoolConnection
         if membership is not None and membership.manager:
             self._http = _PoolConnection(instance)
-        elif os.environ.get("FOREBAY_SERVER") and not instance.manager_endpoint.exists():
+        elif os.environ.get("FOREBAY_SERVER") and not os.path.exists(instance.manager_endpoint):
             self._http = _PoolConnection(None)
         else:
             self._http = _UnixConnection(self._socket_path())

@@ -33,8 +33,8 @@ class PoolMembership:
         path = instance.pool_membership
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
+        except (FileNotFoundError, PermissionError):
+            return None  # also where the user may not look: they use another instance
         except (TypeError, ValueError) as error:
             raise CorruptError(
                 f"this does not say which pool the server belongs to ({error}); remove it, then run `forebay up` with "

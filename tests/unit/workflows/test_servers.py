@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers of a pool as the manager knows them, against servers that do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from forebay.admin import Admin
+from forebay.errors import AlreadyExistsError, DisconnectedError, InvalidArgumentError, NotFoundError, RefusedError
+from forebay.records import ServerInfo
+from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.peer import Peer, asking_peer
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.server_name import server_name
+from forebay.workflows.manager.servers import Servers
+from tests.unit.workflows.test_manager_reservations import OWNER, FakeServer, request
+
+ADDRESSES = {"ssd2": "node2:7460", "ssd3": "node3:7460"}
+
+
+class PoolServer(FakeServer):
+    """One of several, that hears where reservations lie."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__()
+        self.uuid = uuid
+        self.directory: list[tuple[str, str, str]] = []
+
+    def server(self) -> ServerInfo:
+        self._check()
+        info = super().server()
+        reserved = sum(known.capacity_bytes for known in self.existing.values())
+        homes = len(self.existing)
+        return ServerInfo(**(info.as_dict() | {"uuid": self.uuid, "reserved_bytes": reserved, "reservations": homes}))
+
+    def tell_pool_directory(self, manager: str, homes: list[tuple[str, str, str]]) -> None:
+        self._check()
+        self.directory = homes
+
+
+class Pool:
+    """A manager with servers that can be taken away."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.own = PoolServer("own")
+        self.at = {address: PoolServer(name) for name, address in ADDRESSES.items()}
+        self.servers = Servers(database, self.connect, "node1:7460")
+        self.reservations = Reservations(database, self.servers)
+
+    def connect(self, address: str) -> Admin:
+        server = self.at[address] if address else self.own
+        if server.away:
+            raise DisconnectedError("nobody answers", address)
+        return cast(Admin, server)
+
+    def named(self, name: str) -> PoolServer:
+        return self.at[ADDRESSES[name]]
+
+
+@pytest.fixture(autouse=True)
+def own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `forebay up --name` sets."""
+    monkeypatch.setenv("FOREBAY_SERVER_NAME", "ssd1")
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    database = Database(tmp_path / "manager.sqlite")
+    made = Pool(database)
+    for name, address in ADDRESSES.items():
+        made.reservations.take_server(name, address)
+    yield made
+    database.close()
+
+
+def test_each_reservation_lies_on_the_emptiest_and_all_servers_hear_of_it(pool: Pool) -> None:
+    for name in ("a", "b", "c"):
+        pool.reservations.create(request(name))
+    assert [sorted(server.existing) for server in (pool.own, *pool.at.values())] == [["a"], ["b"], ["c"]]
+    for server in (pool.own, *pool.at.values()):
+        assert [(name, place) for name, _, place in server.directory] == [
+            ("a", "node1:7460"),
+            ("b", "node2:7460"),
+            ("c", "node3:7460"),
+        ]
+    assert pool.reservations.destroy("b", force=False, by=OWNER)
+    assert [name for name, _, _ in pool.own.directory] == ["a", "c"]
+
+
+def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None:
+    pool.reservations.create(request("kept"), on=["ssd2"])
+    pool.named("ssd2").away = True
+    assert pool.servers.look_at("ssd2") is None
+    with pytest.raises(Exception, match="ssd2 is away since"):
+        pool.reservations.create(request("more"), on=["ssd2"])
+    pool.reservations.create(request("other"))
+    pool.reservations.reconcile()
+    assert [row.server for row in pool.database.reservations()] == ["ssd2", ""]
+    with pytest.raises(DisconnectedError, match="server ssd2 cannot be reached"):
+        pool.reservations.destroy("kept", force=False, by=OWNER)
+    pool.named("ssd2").away = False
+    assert pool.servers.look_at("ssd2") is not None
+    pool.reservations.reconcile_server("ssd2")
+    assert not pool.named("ssd2").existing
+    assert [row.name for row in pool.database.reservations()] == ["other"]
+
+
+def test_a_name_is_taken_in_the_whole_pool(pool: Pool) -> None:
+    pool.reservations.create(request("a"), on=["ssd3"])
+    with pytest.raises(AlreadyExistsError):
+        pool.reservations.create(request("a", 50))
+    assert pool.reservations.create(request("a")).name == "a"
+    assert not pool.own.existing
+
+
+def test_one_with_reservations_joins_with_them_if_their_names_are_free(tmp_path: Path) -> None:
+    database = Database(tmp_path / "manager.sqlite")
+    pool = Pool(database)
+    make = {"persistent": True, "owner_uid": 7, "owner_gid": 7}
+    pool.named("ssd2").create("theirs", 10, **make)
+    pool.named("ssd3").create("taken", 10, **make)
+    pool.reservations.create(request("taken"))
+    pool.reservations.take_server("ssd2", ADDRESSES["ssd2"])
+    assert pool.reservations.find("theirs").server == "ssd2"
+    with pytest.raises(AlreadyExistsError, match="a reservation taken is in the pool already"):
+        pool.reservations.take_server("ssd3", ADDRESSES["ssd3"])
+    database.close()
+
+
+@pytest.mark.parametrize(("name", "address"), [("ssd2", "node3:7460"), ("ssd9", "node2:7460"), ("ssd9", "node3:7460")])
+def test_a_name_a_root_and_an_address_stay_those_of_one_server(pool: Pool, name: str, address: str) -> None:
+    with pytest.raises(AlreadyExistsError, match="has this name, root or address"):
+        pool.servers.join(name, address)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "7", "x" * 65, "/etc"])
+def test_a_server_has_a_name(pool: Pool, name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="a server of a pool has a name of its own"):
+        pool.servers.join(name, ADDRESSES["ssd2"])
+    with pytest.raises(InvalidArgumentError, match="a server of a pool has a name of its own"):
+        pool.servers.join(server_name(), ADDRESSES["ssd2"])
+
+
+def test_joining_again_changes_nothing(pool: Pool) -> None:
+    before = pool.servers.others()
+    pool.reservations.take_server("ssd2", ADDRESSES["ssd2"])
+    assert pool.servers.others() == before
+
+
+def test_a_retired_server_leaves_with_its_last_reservation(pool: Pool) -> None:
+    pool.reservations.create(request("last"), on=["ssd2"])
+    assert pool.servers.retire("ssd2") == ["last"]
+    assert not pool.servers.leave_if_retired("ssd2")
+    with pytest.raises(Exception, match="ssd2 is retired"):
+        pool.reservations.create(request("more"), on=["ssd2"])
+    pool.reservations.destroy("last", force=False, by=OWNER)
+    assert pool.servers.leave_if_retired("ssd2")
+    assert pool.servers.names() == ["", "ssd3"]
+    with pytest.raises(NotFoundError, match="there is no server ssd2"):
+        pool.servers.key_of("ssd2")
+
+
+def test_only_a_server_that_does_not_answer_is_given_up(pool: Pool) -> None:
+    pool.reservations.create(request("lost"), on=["ssd2"])
+    with pytest.raises(RefusedError, match="ssd2 answers"):
+        pool.reservations.give_up_server("ssd2")
+    with pytest.raises(RefusedError, match="cannot be given up"):
+        pool.reservations.give_up_server("")
+    pool.named("ssd2").away = True
+    assert pool.reservations.give_up_server("ssd2") == ["lost"]
+    assert pool.servers.names() == ["", "ssd3"]
+    # The name is free again.
+    pool.reservations.create(request("lost"), on=["ssd3"])
+
+
+def test_a_manager_without_a_pool_takes_no_server(tmp_path: Path) -> None:
+    database = Database(tmp_path / "manager.sqlite")
+    alone = Servers(database, lambda _address: cast(Admin, PoolServer("own")))
+    with pytest.raises(RefusedError, match="no pool of servers"):
+        alone.join("ssd2", ADDRESSES["ssd2"])
+    database.close()
+
+
+def test_the_server_alone_asks_in_the_name_of_others() -> None:
+    header = [(b"forebay-for", b"1000 1001 4,5")]
+    assert asking_peer(Peer(7, 0, 0), header) == Peer(0, 1000, 1001, frozenset({4, 5, 1001}))
+    assert asking_peer(Peer(7, 0, 0), [(b"forebay-for", b"1000 1001")]) == Peer(0, 1000, 1001, frozenset({1001}))
+    assert asking_peer(Peer(7, 12345, 1), []) == Peer(7, 12345, 1)
+    with pytest.raises(Exception, match="only the server asks in another user's name"):
+        asking_peer(Peer(7, 12345, 1), header)
+    for spoilt in (b"", b"1000", b"-1 0", b"root 0", b"1 2 x", b"99999999999 1"):
+        with pytest.raises(InvalidArgumentError):
+            asking_peer(Peer(7, 0, 0), [(b"forebay-for", spoilt)])
+    with pytest.raises(InvalidArgumentError):
+        asking_peer(Peer(7, 0, 0), header * 2)
