@@ -106,8 +106,15 @@ Result<fabric::Token> Connection::what_to_show(const fabric::Nonce& nonce, Deadl
   if (server.by_munge) {
     fabric::Token token;
     token.secret = fabric::draw_secret();
-    ASSIGN_OR_RETURN(const auto credential, munge(fabric::munge_payload(token.secret, nonce), servers_uid()));
-    token.claims = fabric::munge_claims(credential);
+    const auto credential = munge(fabric::munge_payload(token.secret, nonce), servers_uid());
+    if (!credential) {
+      return fail(credential.error().code,
+                  credential.error().what +
+                      ". Or show a token: make one on the server's node with `forebay token create RES --rights read > "
+                      "FILE`, and set FOREBAY_TOKEN_FILE to the file",
+                  place_.text());
+    }
+    token.claims = fabric::munge_claims(*credential);
     return token;
   }
   ASSIGN_OR_RETURN(auto token, fabric::read_token_file(server.token_file));
