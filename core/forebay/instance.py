@@ -105,6 +105,11 @@ class Instance:
         return self.root / "pool.json"
 
     @property
+    def pool_directory(self) -> Path:
+        """Where the pool's reservations lie, as its manager last said."""
+        return self.root / "pool-directory"
+
+    @property
     def switch_lock(self) -> Path:
         """Held by `forebay up` and `forebay down` while they work."""
         return self.root / "switch.lock"

@@ -134,14 +134,15 @@ class InstanceControl:
                     str(self._instance.root),
                 )
             manager_started = False
+            joined_note = ""
             if membership is not None and membership.manager:
-                self._join(membership)
+                joined_note = self._join(membership)
             elif not self._manager_serves():
                 manager_started = True
                 self._start_manager(shared=shared)
             elif shared:
                 self._check_shared()
-            notes = [note for note in (self._full_disk(info), self._strangers()) if note]
+            notes = [note for note in (joined_note, self._full_disk(info), self._strangers()) if note]
             return InstanceState(info, server_started, manager_started, notes)
 
     def down(self, *, force: bool, keep: bool = False) -> dict[str, Any]:
@@ -214,13 +215,20 @@ class InstanceControl:
         self._instance.pool_membership.chmod(0o644)
         return membership
 
-    def _join(self, membership: PoolMembership) -> None:
-        """Tells the pool's manager that this server is there."""
-        place = _core.pool_server(server_place(self._instance), membership.manager)
-        with closing(_core.Admin.connect(place, 0)) as admin:
-            body = json.dumps({"name": membership.name, "address": membership.listen}).encode()
-            answer = parse_answer(*admin.call_manager("POST", "/servers", body), "/servers")
-        assert isinstance(answer, dict)
+    def _join(self, membership: PoolMembership) -> str:
+        """Tells the pool's manager that this server is there; what is told if it is away: it knows a server that was
+        in the pool before, and finds it.
+        """
+        body = json.dumps({"name": membership.name, "address": membership.listen}).encode()
+        try:
+            place = _core.pool_server(server_place(self._instance), membership.manager)
+            with closing(_core.Admin.connect(place, 0)) as admin:
+                parse_answer(*admin.call_manager("POST", "/servers", body), "/servers")
+        except DisconnectedError as error:
+            if not self._instance.pool_directory.exists():
+                raise
+            return f"the pool's manager cannot be reached now ({error.what}); it finds this server when it is back"
+        return ""
 
     def _check_disk(self, capacity_bytes: int) -> None:
         disk = os.statvfs(self._instance.root)
