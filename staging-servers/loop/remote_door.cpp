@@ -56,6 +56,7 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
 bool is_for_identified(protocol::MessageType type) noexcept {
   using enum protocol::MessageType;
   switch (type) {
+    case server_query:
     case reservations_query:
     case reservation_share:
     case stream_remove:
@@ -77,7 +78,6 @@ bool is_for_identified(protocol::MessageType type) noexcept {
 bool is_for_administrators(protocol::MessageType type) noexcept {
   using enum protocol::MessageType;
   switch (type) {
-    case server_query:
     case reservation_create:
     case reservation_change:
     case reservation_destroy:

@@ -121,6 +121,7 @@ def test_a_reservation_made_on_a_node_without_server_is_used_on_all(pool: Comman
             check(pool, node, f"{name}/flow")
             streams = asked(pool, node, "streams", name)["streams"]
             assert [(stream["name"], stream["steps"]) for stream in streams] == [("flow", STEPS)]
+            assert [info["name"] for info in asked(pool, node, "ls")["reservations"]] == [name]
     finally:
         pool.forebay(3, "destroy", name)
     for node in (1, COMPUTES):

@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
 
 import forebay
 from forebay.cli.arguments import stream_names
-from forebay.cli.chosen import chosen
+from forebay.cli.chosen import chosen, chosen_or_current
 from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
 from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
+from forebay.errors import ForebayError
+from forebay.manager.client import ManagerClient
 from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
 
@@ -29,9 +34,13 @@ def list_reservations(
     long: Annotated[bool, typer.Option("--long", "-l", help="Also who may use each one.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the reservations and what is left of the pool."""
+    """List the reservations and what is left of the pool.
+
+    In a pool of servers: what this node's server has, your reservations on the others, and what is left on this one.
+    """
     with forebay.Admin(chosen()) as admin:
         reservations = admin.reservations()
+        reservations += _of_other_servers(admin, {info.name for info in reservations})
         server = admin.server()
     if as_json:
         print_json({"reservations": [info.as_dict() for info in reservations], "server": server.as_dict()})
@@ -54,6 +63,20 @@ def list_reservations(
     )
     free_bytes = server.pool_bytes - server.reserved_bytes
     print_fields([("pool", f"{format_size(free_bytes)} of {format_size(server.pool_bytes)} not reserved")])
+
+
+def _of_other_servers(admin: forebay.Admin, known: Collection[str]) -> list[ReservationInfo]:
+    """The caller's on other servers of a pool, as far as these answer."""
+    instance = chosen_or_current()
+    if not (os.environ.get("FOREBAY_SERVER") or os.path.exists(instance.pool_directory)):
+        return []
+    found = []
+    with contextlib.suppress(ForebayError), ManagerClient(instance) as manager:
+        for row in manager.reservations():
+            if row["name"] not in known:
+                with contextlib.suppress(ForebayError):
+                    found.append(admin.reservation(row["name"]))
+    return sorted(found, key=lambda info: info.name)
 
 
 def show(

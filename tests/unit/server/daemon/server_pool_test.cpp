@@ -143,8 +143,6 @@ TEST_F(PoolTest, only_administrators_say_what_the_manager_says) {
     fabric::PoolClaims claims = this->claims();
     claims.administrator = administrator;
     RawClient client = admitted(made_of(claims));
-    const auto answered = client.call(MessageType::server_query, wire::ServerQueryT());
-    EXPECT_EQ(answered.type == MessageType::server_answer, administrator);
     const auto told = client.call(MessageType::pool_directory, directory());
     EXPECT_EQ(told.type == MessageType::done, administrator);
     EXPECT_EQ(RawClient::failure(client.call(MessageType::audit_query, wire::AuditQueryT())).has_value(),
