@@ -89,8 +89,16 @@ class WeatherWorkflow:
             "timeout": seconds(timeout),
         } | settings
         command = [str(PYTHON), "-m", "snakemake", "--snakefile", str(self._example / "Snakefile"), "--cores", "2"]
-        # Without a lock of the folder, a run after a kill needs no run that unlocks it, which takes as long.
-        command += ["--nolock", *arguments, "--config", *(f"{name}={value}" for name, value in settings.items())]
+        # Without a lock of the folder, a run after a kill needs no run that unlocks it, which takes as long; and the
+        # other scheduler would start a solver each time that it looks for jobs.
+        command += [
+            "--nolock",
+            "--scheduler",
+            "greedy",
+            *arguments,
+            "--config",
+            *(f"{name}={value}" for name, value in settings.items()),
+        ]
         with self._told.open("ab") as told:
             return subprocess.Popen(
                 command,
