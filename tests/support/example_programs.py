@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,7 +16,7 @@ import forebay
 from tests.support.staging_server import StagingServer
 from tests.support.time_limits import seconds
 
-__all__ = ["EXAMPLES", "demo_reservation", "lines_of"]
+__all__ = ["EXAMPLES", "demo_reservation", "example_module", "lines_of"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -28,6 +30,18 @@ def demo_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         with forebay.Admin() as admin:
             admin.create("demo", "256MiB")
         yield
+
+
+def example_module(file: str) -> ModuleType:
+    """A file of an example, imported."""
+    path = EXAMPLES / file
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def lines_of(example: str, *arguments: str) -> list[str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -20,13 +19,10 @@ import yt
 
 from forebay.connectors import amrex
 from forebay.viz.fragments import walk_file
-from tests.support.example_programs import EXAMPLES
+from tests.support.example_programs import EXAMPLES, example_module
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.time_limits import seconds
-
-sys.path.insert(0, str(EXAMPLES / "27_amr"))
-finest_grid = importlib.import_module("plots").finest_grid
 
 OUTPUTS, CELLS = 12, 16
 SIZE = ("--outputs", str(OUTPUTS), "--cells", str(CELLS))
@@ -55,12 +51,12 @@ def movie_steps(pictures: Path) -> list[int]:
         return [fragment.number - 1 for fragment in walk_file(file)[1]]
 
 
-def _has_frame(pictures: Path, number: int) -> bool:
-    return number in frames(pictures)
+def shows(pictures: Path, number: int) -> bool:
+    return (pictures / "frames" / f"{number:06d}.png").exists()
 
 
-def _begins_with(pictures: Path, wanted: list[int]) -> bool:
-    return movie_steps(pictures)[: len(wanted)] == wanted
+def plays(pictures: Path, numbers: list[int]) -> bool:
+    return movie_steps(pictures)[: len(numbers)] == numbers
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -165,10 +161,9 @@ def test_movie_grows_while_it_runs_and_a_kill_at_each_frame_loses_none(
                     # Somewhere between learning of the plotfile and dropping the last one.
                     kill(maker)
                     maker = make()
-                until(partial(_has_frame, pictures, number), f"frame {number}")
+                until(partial(shows, pictures, number), f"frame {number}")
                 # The newest frame comes into the movie with the next one: until then nobody knows how long it is shown.
-                wanted = NUMBERS[:place]
-                until(partial(_begins_with, pictures, wanted), f"{wanted} in the movie")
+                until(partial(plays, pictures, NUMBERS[:place]), f"{NUMBERS[:place]} in the movie")
                 if place % 2:
                     kill(renderer)
                     renderer = render()
@@ -195,7 +190,7 @@ def test_what_is_drawn_is_yts_covering_grid_bit_by_bit(alone: Path) -> None:
         theirs = yt.load(path)
         cells = theirs.domain_dimensions * 2 ** int(theirs.index.max_level)
         grid = theirs.covering_grid(theirs.index.max_level, theirs.domain_left_edge, cells)
-        values, levels = finest_grid(amrex.Plotfile.read(path), "density")
+        values, levels = example_module("27_amr/plots.py").finest_grid(amrex.Plotfile.read(path), "density")
         assert np.array_equal(values, np.asarray(grid["boxlib", "density"]).T.astype(np.float32))
         for patch in theirs.index.grids:
             ratio = 2 ** (theirs.index.max_level - patch.Level)

@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 from forebay.connectors import amrex
 from tests.bench.measure import Case, Figures, Row, Suite
 from tests.bench.workbench import Workbench
-from tests.support.example_programs import EXAMPLES
+from tests.support.example_programs import example_module
 
 __all__ = ["advice_on_a_log", "particles_two_ways", "plotfiles"]
 
@@ -70,24 +68,12 @@ def advice_on_a_log() -> Suite:
     )
 
 
-def _example(file: str) -> ModuleType:
-    """An example's program as a module."""
-    path = EXAMPLES / file
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _particles(bench: Workbench) -> Figures:
     steps = bench.steps(20, 12) + _PARTICLE_WARMUP
     step_bytes = _RANKS * _PARTICLES * 32
     with bench.instance((steps + 4) * step_bytes) as instance, bench.scratch() as folder:
         (folder / "files").mkdir()
-        program = _example("23_particles/particles.py").build(folder / "build")
+        program = example_module("23_particles/particles.py").build(folder / "build")
         ranks = ["mpiexec.mpich", "-n", str(_RANKS), program, instance.address("particles"), folder / "files"]
         done = subprocess.run([*ranks, str(steps), str(_PARTICLES)], check=True, stdout=subprocess.PIPE, text=True)
     rates = re.findall(r"^step \d+: .* stream (\d+) MB/s, shared HDF5 (\d+) MB/s$", done.stdout, re.MULTILINE)
@@ -104,7 +90,7 @@ def _written_plotfiles(bench: Workbench) -> list[Path]:
     folder = bench.folder / "plotfiles"
     paths = [folder / f"plt{number:05d}" for number in range(_PLOTFILES)]
     if not folder.exists():
-        simulation = _example("27_amr/simulation.py")
+        simulation = example_module("27_amr/simulation.py")
         folder.mkdir()
         run = simulation.Simulation(_CELLS)
         for path in paths:
