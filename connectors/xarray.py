@@ -283,6 +283,8 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
     coordinates: dict[Hashable, Any] = {}
     left_out = dict(table.left_out)
     constants = constant_names(table.attributes)
+    # Of records of a file, the writer has said which variables do not depend on them.
+    says_which_are_constant = not table.attributes.keys().isdisjoint({"record_dimension", "constant_variables"})
     sizes = {"step": len(table.steps)}
     own_names, auxiliary = _shown_names(table, wanted)
     for name, array in table.arrays.items():
@@ -290,11 +292,11 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
         if own is None or own in dropped:
             continue
         reason = OWN_NAMES.get(own) or _reason_not_beside(array.dims, array.extents, sizes)
-        if not reason and own in auxiliary and own not in array.dims:
+        if not reason and own in auxiliary and own not in array.dims and not says_which_are_constant:
             # Such as latitude and longitude of each point: one for all steps, where they stay the same.
             places = table.constant(array)
             if places is not None:
-                coordinates[own] = xr.Variable(array.dims, places, dict(array.attributes))
+                coordinates[own] = xr.Variable(array.dims, places, _plain(array.attributes))
                 sizes.update(zip(array.dims, array.extents, strict=True))
                 continue
         if not reason and own in array.dims:
