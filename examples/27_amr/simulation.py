@@ -4,7 +4,7 @@
 It knows nothing of Forebay: ``python simulation.py FOLDER``. ``plt00006`` and ``chk00006`` appear in FOLDER by renaming
 ``plt00006.temp`` and ``chk00006.temp``. ``--restart chk00060`` continues, with the same bits as an undisturbed run.
 
-The flow is LeVeque's deformation of the unit cube (SIAM Journal on Numerical Analysis 33, 1996), not reversed. Finite
+The flow is LeVeque's deformation of the unit cube (SIAM J. Num. Anal. 33, 1996, p. 627), without its reversal. Finite
 volumes with van Leer's slopes; each level has cells half as large as the level below it, and covers tiles of 8 x 8 x 8
 cells around steep places. All levels take the same time step, and fluxes between levels are not matched.
 """
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +71,16 @@ class Level:
                 yield (z, y, x), size * TILE
 
 
-def _finer(values: NDArray, factor: int) -> NDArray:
+def _finer(values: NDArray[Any], factor: int) -> NDArray[Any]:
     """Each element, ``factor`` times along each axis."""
     for axis in range(3):
         values = np.repeat(values, factor, axis)
     return values
 
 
-def _coarser(values: NDArray, factor: int, combine: Callable[[NDArray, NDArray], NDArray]) -> NDArray:
+def _coarser(
+    values: NDArray[Any], factor: int, combine: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+) -> NDArray[Any]:
     """One element of ``factor`` (2, 4, …) along each axis, two at a time."""
     while factor > 1:
         for axis in range(3):
@@ -95,7 +98,7 @@ def _wider(marked: NDArray[np.bool_], cells: int) -> NDArray[np.bool_]:
     """What is marked, and what lies so near to it."""
     for axis in range(3):
         padded = np.pad(marked, [(cells, cells) if other == axis else (0, 0) for other in range(3)])
-        marked = np.lib.stride_tricks.sliding_window_view(padded, 2 * cells + 1, axis).any(-1)
+        marked = np.asarray(np.lib.stride_tricks.sliding_window_view(padded, 2 * cells + 1, axis).any(-1))
     return marked
 
 
@@ -205,7 +208,8 @@ def _slopes(cells: Array) -> Array:
     left, right = differences[..., :-1], differences[..., 1:]
     product = np.maximum(left * right, 0.0)
     total = left + right
-    return np.divide(2 * product, total, out=np.zeros_like(product), where=product > 0)
+    slopes: Array = np.divide(2 * product, total, out=np.zeros_like(product), where=product > 0)
+    return slopes
 
 
 # --- Files, as AMReX writes them ---
