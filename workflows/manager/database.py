@@ -175,11 +175,13 @@ class Database:
             row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
             return None if row is None else _reservation_row(row)
 
-    def held(self) -> list[Held]:
-        """What all of them hold, added up for admission."""
+    def held(self, server: str | None = None) -> list[Held]:
+        """What all of them hold, added up for admission; of one server, "" the manager's own, if it is named."""
         c = _reservations.c
         what = (c.pool, c.account, c.owner_uid, c.capacity_bytes, c.files_bytes)
         query = sql.select(*what, sql.func.count()).group_by(*what)
+        if server is not None:
+            query = query.where(c.server == server)
         with self.look() as connection:
             return [
                 Held(pool, account, uid, capacity_bytes + files_bytes, count)

@@ -71,23 +71,26 @@ class Pools:
         )
 
     def has_room(self, request: ReservationRow, also: Iterable[Held]) -> bool:
-        """The reservation could be made now, beside what is held and what `also` will be."""
-        return self._would_admit(request, [*self._database.held(), *also])
+        """The reservation of a scheduler's job, on the manager's own server, could be made now, beside what is held and
+        what `also` will be there.
+        """
+        later = list(also)
+        return self._would_admit(request, [*self._database.held(), *later], [*self._database.held(server=""), *later])
 
     def check_ever(self, request: ReservationRow) -> None:
-        """NoSpaceError if there never will be room for the reservation: it is larger than the pool or a quota."""
-        self._would_admit(request, [])
+        """NoSpaceError if there never will be room for that: it is larger than the pool, the server or a quota."""
+        self._would_admit(request, [], [])
 
-    def _would_admit(self, request: ReservationRow, held: list[Held]) -> bool:
-        """Whether there is room beside what is held by the manager's own books."""
-        held_bytes = sum(alike.count * alike.size_bytes for alike in held)
-        servers = [replace(server, free_bytes=server.capacity_bytes - held_bytes) for server in self.own_space()]
+    def _would_admit(self, request: ReservationRow, held: list[Held], held_there: list[Held]) -> bool:
+        """Whether there is room on the own server beside what is held by the manager's own books."""
+        own, *others = self.spaces()
+        free_bytes = own.capacity_bytes - sum(alike.count * alike.size_bytes for alike in held_there)
         try:
             admit(
-                _ask(request, Who.of(request.owner_uid)),
+                replace(_ask(request, Who.of(request.owner_uid)), on=(own.name,) if others else ()),
                 settings=self.settings,
                 holdings=Holdings(self.settings, held),
-                servers=servers,
+                servers=[replace(own, free_bytes=free_bytes), *others],
                 before=[],
             )
         except FullError:
@@ -154,13 +157,24 @@ class Pools:
             estimate_ns=None if refusing else estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
         )
 
-    def capacity(self, pool: str, spaces: Iterable[ServerSpace]) -> tuple[int, int]:
-        """What a pool has, and what of it may be had: nothing on servers that are drained or away."""
-        known = list(spaces)
-        whole = self.settings.capacity_bytes(pool, sum(space.capacity_bytes for space in known))
-        free = sum(space.free_bytes for space in known if not space.refuses)
+    def capacity(self, pool: str, spaces: Sequence[ServerSpace], *, own_only: bool = False) -> tuple[int, int]:
+        """What a pool has, and what of it may be had: nothing on servers that are drained or away.
+
+        Parameters
+        ----------
+        spaces : sequence of ServerSpace
+            All servers, the manager's own first.
+        own_only : bool
+            Of that one alone, where jobs of a scheduler lie.
+        """
+        meant = spaces[:1] if own_only else spaces
+        in_all_bytes = self.settings.capacity_bytes(pool, sum(space.capacity_bytes for space in spaces))
+        whole = in_all_bytes
+        if own_only and len(spaces) > 1:
+            whole = min(whole, spaces[0].capacity_bytes)
+        free = sum(space.free_bytes for space in meant if not space.refuses)
         if free and self.settings.decides:
-            free = min(free, whole - Holdings(self.settings, self._database.held()).of_pool(pool))
+            free = min(free, in_all_bytes - Holdings(self.settings, self._database.held()).of_pool(pool))
         return whole, max(0, free)
 
     def waiting_bytes(self, pool: str) -> int:
@@ -174,10 +188,6 @@ class Pools:
     def spaces(self) -> list[ServerSpace]:
         """What each server has; DisconnectedError if the manager's own is away."""
         return self._servers.spaces()
-
-    def own_space(self) -> list[ServerSpace]:
-        """The same of the manager's own server alone: jobs of a scheduler lie there."""
-        return self._servers.spaces(own_only=True)
 
 
 def _ask(request: ReservationRow, who: Who) -> Ask:

@@ -172,7 +172,7 @@ class Servers:
                 self._away_since.setdefault(name, time.time())
         return incarnation
 
-    def spaces(self, *, own_only: bool = False) -> list[ServerSpace]:
+    def spaces(self) -> list[ServerSpace]:
         """What each has, the own one first. Asks those that are not away.
 
         Raises
@@ -182,7 +182,7 @@ class Servers:
         """
         with self.own.admin() as admin:
             spaces = [self._space("", admin.server())]
-        for server in [] if own_only else self.others():
+        for server in self.others():
             info = None
             if self.away_since(server.name) is None:
                 try:

@@ -66,7 +66,7 @@ class SlurmFiles:
         self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
         self._looks = 0
         self._written: dict[str, str] = {}
-        self._space: list[ServerSpace] = []  # of the server, as it last said
+        self._spaces: list[ServerSpace] = []  # as the servers last said
         self._pools_written: list[PoolState] = []
         self._tables_due = True
         self._tables_not_before = 0.0
@@ -145,9 +145,9 @@ class SlurmFiles:
 
     def _ask_server(self) -> bool:
         try:
-            self._space = self._pools.own_space()
+            self._spaces = self._pools.spaces()
         except DisconnectedError:
-            if not self._space:
+            if not self._spaces:
                 raise
             return False
         return True
@@ -159,7 +159,7 @@ class SlurmFiles:
         pool = self._pools.settings.pools[key]
         granularity_bytes = pool.granularity_bytes if key else self._settings.granularity_bytes
         unit = round(granularity_bytes * (1 + self._settings.streams_share))
-        whole_bytes, free_bytes = self._pools.capacity(key, self._space)
+        whole_bytes, free_bytes = self._pools.capacity(key, self._spaces, own_only=True)
         quantity = whole_bytes // unit
         return PoolState(
             name=key or self._settings.pool,

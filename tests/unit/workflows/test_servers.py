@@ -10,14 +10,22 @@ from typing import cast
 import pytest
 
 from forebay.admin import Admin
-from forebay.errors import AlreadyExistsError, DisconnectedError, InvalidArgumentError, NotFoundError, RefusedError
+from forebay.errors import (
+    AlreadyExistsError,
+    DisconnectedError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    RefusedError,
+)
 from forebay.records import ServerInfo
+from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import Peer, asking_peer
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.servers import Servers
-from tests.unit.workflows.test_manager_reservations import OWNER, FakeServer, request
+from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
 
 ADDRESSES = {"ssd2": "node2:7460", "ssd3": "node3:7460"}
 
@@ -96,7 +104,7 @@ def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None
     pool.reservations.create(request("kept"), on=["ssd2"])
     pool.named("ssd2").away = True
     assert pool.servers.look_at("ssd2") is None
-    with pytest.raises(Exception, match="ssd2 is away since"):
+    with pytest.raises(FullError, match="ssd2 is away since"):
         pool.reservations.create(request("more"), on=["ssd2"])
     pool.reservations.create(request("other"))
     pool.reservations.reconcile()
@@ -108,6 +116,21 @@ def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None
     pool.reservations.reconcile_server("ssd2")
     assert not pool.named("ssd2").existing
     assert [row.name for row in pool.database.reservations()] == ["other"]
+
+
+def test_jobs_of_a_scheduler_have_the_room_of_the_managers_own_server(pool: Pool) -> None:
+    pools = pool.reservations.pools
+    pool.reservations.create(request("elsewhere", 90), on=["ssd2"])
+    assert pools.capacity("", pools.spaces()) == (3 * POOL_BYTES, 3 * POOL_BYTES - 90)
+    assert pools.capacity("", pools.spaces(), own_only=True) == (POOL_BYTES, POOL_BYTES)
+    assert pools.has_room(request("job", 90), [])
+    pool.reservations.create(request("job1", 60), queues=False)
+    assert pool.reservations.find("job1").server == ""
+    assert pools.capacity("", pools.spaces(), own_only=True) == (POOL_BYTES, POOL_BYTES - 60)
+    # The others would have it, and a job's files would be reached on one node only.
+    assert not pools.has_room(request("job2", 60), [])
+    with pytest.raises(FullError, match="none of ssd1 has room"):
+        pool.reservations.create(request("job2", 60), queues=False)
 
 
 def test_a_name_is_taken_in_the_whole_pool(pool: Pool) -> None:
@@ -156,7 +179,7 @@ def test_a_retired_server_leaves_with_its_last_reservation(pool: Pool) -> None:
     pool.reservations.create(request("last"), on=["ssd2"])
     assert pool.servers.retire("ssd2") == ["last"]
     assert not pool.servers.leave_if_retired("ssd2")
-    with pytest.raises(Exception, match="ssd2 is retired"):
+    with pytest.raises(FullError, match="ssd2 is retired"):
         pool.reservations.create(request("more"), on=["ssd2"])
     pool.reservations.destroy("last", force=False, by=OWNER)
     assert pool.servers.leave_if_retired("ssd2")
@@ -191,7 +214,7 @@ def test_the_server_alone_asks_in_the_name_of_others() -> None:
     assert asking_peer(Peer(7, 0, 0), header) == Peer(0, 1000, 1001, frozenset({4, 5, 1001}))
     assert asking_peer(Peer(7, 0, 0), [(b"forebay-for", b"1000 1001")]) == Peer(0, 1000, 1001, frozenset({1001}))
     assert asking_peer(Peer(7, 12345, 1), []) == Peer(7, 12345, 1)
-    with pytest.raises(Exception, match="only the server asks in another user's name"):
+    with pytest.raises(PermissionDeniedError, match="only the server asks in another user's name"):
         asking_peer(Peer(7, 12345, 1), header)
     for spoilt in (b"", b"1000", b"-1 0", b"root 0", b"1 2 x", b"99999999999 1"):
         with pytest.raises(InvalidArgumentError):
