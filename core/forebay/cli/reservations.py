@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection
 from typing import Annotated
@@ -13,10 +12,10 @@ import typer
 import forebay
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen, chosen_or_current
-from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
+from forebay.cli.output import JsonOption, error_console, format_time, print_fields, print_json, print_table
 from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
-from forebay.errors import ForebayError
+from forebay.errors import DisconnectedError, NotFoundError
 from forebay.manager.client import ManagerClient
 from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
@@ -66,16 +65,22 @@ def list_reservations(
 
 
 def _of_other_servers(admin: forebay.Admin, known: Collection[str]) -> list[ReservationInfo]:
-    """The caller's on other servers of a pool, as far as these answer."""
+    """The caller's on other servers of a pool; those of a server that is away are left out with a note."""
     instance = chosen_or_current()
     if not (os.environ.get("FOREBAY_SERVER") or os.path.exists(instance.pool_directory)):
         return []
     found = []
-    with contextlib.suppress(ForebayError), ManagerClient(instance) as manager:
-        for row in manager.reservations():
-            if row["name"] not in known:
-                with contextlib.suppress(ForebayError):
-                    found.append(admin.reservation(row["name"]))
+    with ManagerClient(instance) as manager:
+        rows = manager.reservations()
+    for row in rows:
+        if row["name"] in known:
+            continue
+        try:
+            found.append(admin.reservation(row["name"]))
+        except NotFoundError:
+            continue  # it is being made, or is gone by now
+        except DisconnectedError as error:
+            error_console().print(f"note: {row['name']} is left out: {error.what}", markup=False, soft_wrap=True)
     return sorted(found, key=lambda info: info.name)
 
 
