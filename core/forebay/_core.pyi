@@ -19,6 +19,8 @@ def server_socket() -> str: ...
 class ServerPlace:
     # Path of its socket, or "HOST:PORT".
     text: str
+    # Of the one for which another server of a pool lets in its clients; "": it is none.
+    reservation_id: str
     # What the environment names.
     @staticmethod
     def find() -> ServerPlace: ...

@@ -63,7 +63,8 @@ class Admin(Closing):
         self._timeout_ms = milliseconds(reconnect_timeout, "reconnect_timeout")
         place = _core.pool_server(self._place, server) if server else self._place
         self._core = _core.Admin.connect(place, self._timeout_ms)
-        self._homes: dict[str, _core.Admin] = {}
+        # By server and reservation: a server lets each connection use the one that it was introduced for.
+        self._homes: dict[tuple[str, str], _core.Admin] = {}
 
     def close(self) -> None:
         """Closes the connection; idempotent."""
@@ -76,11 +77,12 @@ class Admin(Closing):
         if not self._is_routed:
             return self._core
         home = _core.home_of(self._place, reservation)
-        if home.text == self._place.text:
+        if not home.reservation_id:
             return self._core
-        if home.text not in self._homes:
-            self._homes[home.text] = _core.Admin.connect(home, self._timeout_ms)
-        return self._homes[home.text]
+        key = home.text, home.reservation_id
+        if key not in self._homes:
+            self._homes[key] = _core.Admin.connect(home, self._timeout_ms)
+        return self._homes[key]
 
     def _of_stream(self, address: str | Address) -> _core.Admin:
         place = address if isinstance(address, Address) else Address.parse(address)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,52 @@ def test_adios2_finds_the_reservation_by_its_name(pool: CommandLineCluster) -> N
             check(pool, 2, "engine/flow")
     finally:
         pool.forebay(1, "destroy", "engine")
+
+
+TWO = """
+import sys, forebay
+with forebay.Admin() as admin:
+    for name in ("one", "two", "one"):
+        assert admin.streams(name) == [], name
+    print("seen", flush=True)
+    sys.stdin.readline()
+    # Another one of that name by now.
+    assert admin.reservation("one").capacity_bytes == 32 << 20
+    print("new")
+"""
+
+
+def test_one_connection_reaches_several_reservations_of_a_server(pool: CommandLineCluster) -> None:
+    for name in ("one", "two"):
+        pool.forebay(2, "create", name, "--capacity", "64MiB", "--on", "node3")
+    try:
+        for node in (1, COMPUTES):
+            with pool.start("exec", str(node), "--", sys.executable, "-c", TWO, stdin=subprocess.PIPE) as program:
+                assert program.stdout is not None
+                assert program.stdout.readline() == "seen\n"
+                pool.forebay(2, "destroy", "one")
+                pool.forebay(2, "create", "one", "--capacity", "32MiB", "--on", "node3")
+                output, errors = program.communicate("\n")
+                assert output == "new\n", errors
+                pool.forebay(2, "destroy", "one")
+                pool.forebay(2, "create", "one", "--capacity", "64MiB", "--on", "node3")
+    finally:
+        for name in ("one", "two"):
+            pool.forebay(2, "destroy", name)
+
+
+def test_steps_of_another_server_are_staged_out_and_files_are_refused(pool: CommandLineCluster, tmp_path: Path) -> None:
+    pool.forebay(1, "create", "far", "--capacity", "64MiB", "--files", "16MiB", "--on", "node3")
+    try:
+        write(pool, (2, COMPUTES), "far/flow")
+        out = tmp_path / "out"
+        staged = asked(pool, COMPUTES, "stage-out", "far/flow", str(out), "--steps", "0,2", "--format", "bp5")
+        assert staged["stage"]["state"] == "succeeded"
+        steps = json.loads(pool.forebay(2, "steps", "far/flow", "--json"))["steps"]
+        assert [step["number"] for step in steps if step["staged"]] == [0, 2]
+        assert "lie on server node3" in refused(pool, 1, "stage-out", "far:data", str(tmp_path / "files"))
+    finally:
+        pool.forebay(1, "destroy", "far")
 
 
 def test_the_emptiest_server_is_taken_and_a_name_is_taken_once(pool: CommandLineCluster) -> None:

@@ -44,12 +44,12 @@ class CommandLineCluster:
             check=False,
         )
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Starts ``forebay cluster ARGUMENTS``, beside others."""
         return subprocess.Popen(
             [sys.executable, "-m", "forebay", "cluster", *arguments],
             env=self._environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -38,11 +38,12 @@ Result<wire::HomeAnswerT> ask(const ServerPlace& place, const wire::HomeQueryT& 
   return answer;
 }
 
-Result<ServerPlace> place_of(const ServerPlace& by, const wire::HomeQueryT& query, const std::string& server) {
+Result<ServerPlace> place_of(const ServerPlace& by, const wire::HomeQueryT& query, const wire::HomeAnswerT& answer) {
   ServerPlace place;
-  ASSIGN_OR_RETURN(place.remote, parse_server(server));
-  place.remote->introduction =
-      PoolIntroduction{std::make_shared<const ServerPlace>(by), query.reservation, query.administrator};
+  ASSIGN_OR_RETURN(place.remote, parse_server(answer.server));
+  ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(std::as_bytes(std::span(answer.claims))));
+  place.remote->introduction = PoolIntroduction{std::make_shared<const ServerPlace>(by), query.reservation,
+                                                claims.reservation_id, query.administrator};
   return place;
 }
 
@@ -87,7 +88,7 @@ Result<ServerPlace> home_of(const ServerPlace& place, const std::string& reserva
     return fail(answer.error());
   }
   if (answer->server.empty()) return place;
-  return client::place_of(place, query, answer->server);
+  return client::place_of(place, query, *answer);
 }
 
 std::string new_pool_key() {
@@ -102,7 +103,7 @@ Result<ServerPlace> pool_server(const ServerPlace& place, const std::string& ser
                    client::ask(place, query, Deadline::after_ms(client::asking_timeout_ms), interrupt));
   // One that belongs to no pool has its manager on its own node.
   if (answer.server.empty()) return place;
-  return client::place_of(place, query, answer.server);
+  return client::place_of(place, query, answer);
 }
 
 }  // namespace forebay

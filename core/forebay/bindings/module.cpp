@@ -43,6 +43,11 @@ void bind_addresses(nb::module_& module) {
           "at_socket", [](nb::str path) { return ServerPlace{bytes_of(std::move(path)), {}}; }, "path"_a)
       .def_static(
           "at_server", [](const std::string& server) { return unwrap(ServerPlace::at_server(server)); }, "server"_a)
+      .def_prop_ro("reservation_id",
+                   [](const ServerPlace& place) {
+                     const bool introduced = place.remote && place.remote->introduction;
+                     return introduced ? place.remote->introduction->reservation_id : std::string();
+                   })
       .def_prop_ro("text", [](const ServerPlace& place) { return text_of(place.text()); });
   module.def(
       "crc32c",

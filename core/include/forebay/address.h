@@ -35,6 +35,7 @@ struct ServerPlace;
 struct PoolIntroduction {
   std::shared_ptr<const ServerPlace> by;  ///< the server that knows the client
   std::string reservation;                ///< the only one that is meant; empty: none, but the server
+  std::string reservation_id;             ///< uuid, when it was found: later another one may have the name
   bool administrator = false;
 };
 

@@ -138,6 +138,27 @@ TEST_F(PoolTest, an_introduced_user_has_the_rights_of_that_user) {
             ErrorCode::permission_denied);
 }
 
+TEST_F(PoolTest, a_right_that_is_taken_away_ends_what_an_introduced_user_reads) {
+  const auto give = [&](Rights rights) {
+    wire::ReservationShareT share;
+    share.name = "res";
+    share.share = std::make_unique<wire::ShareT>();
+    share.share->kind = static_cast<std::uint8_t>(Share::Kind::user);
+    share.share->id = claims().uid;
+    share.share->rights = static_cast<std::uint8_t>(rights);
+    EXPECT_EQ(connect().call(MessageType::reservation_share, share).type, MessageType::reservations_answer);
+  };
+  give(Rights::read);
+  RawClient local = writer();
+  write_step(local, 0);
+  RawClient reader = admitted(made_of(claims()));
+  ASSERT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  give(Rights::none);
+  EXPECT_TRUE(reader.ended());
+  RawClient again = admitted(made_of(claims()));
+  EXPECT_EQ(RawClient::failure(again.call(MessageType::reader_open, reader_open())), ErrorCode::permission_denied);
+}
+
 TEST_F(PoolTest, only_administrators_say_what_the_manager_says) {
   for (const bool administrator : {false, true}) {
     fabric::PoolClaims claims = this->claims();
