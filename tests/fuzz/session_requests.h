@@ -394,31 +394,31 @@ class Requests {
     return {MessageType::token_revoke, packed(asked)};
   }
   Request home_query() {
-    wire::HomeQueryT wish;
-    if (!choices_.seldom(4)) wish.reservation = Names::reservation(choices_);
-    if (choices_.seldom(4)) wish.server = "node1:7460";
-    wish.administrator = choices_.seldom(4);
-    return {MessageType::home_query, packed(wish)};
+    wire::HomeQueryT asked;
+    if (!choices_.seldom(4)) asked.reservation = Names::reservation(choices_);
+    if (choices_.seldom(4)) asked.server = "node1:7460";
+    asked.administrator = choices_.seldom(4);
+    return {MessageType::home_query, packed(asked)};
   }
   Request pool_directory() {
-    wire::PoolDirectoryT wish;
-    wish.manager = choices_.seldom(4) ? "nobody" : "node1:7460";
+    wire::PoolDirectoryT asked;
+    asked.manager = choices_.seldom(4) ? "nobody" : "node1:7460";
     for (std::uint64_t left = choices_.below(3); left > 0; --left) {
       auto entry = std::make_unique<wire::HomeEntryT>();
       entry->name = Names::reservation(choices_);
       entry->id = choices_.seldom(4) ? "7" : "01234567-89ab-cdef-0123-456789abcdef";
       entry->server = "node2:7460";
-      wish.homes.push_back(std::move(entry));
+      asked.homes.push_back(std::move(entry));
     }
-    return {MessageType::pool_directory, packed(wish)};
+    return {MessageType::pool_directory, packed(asked)};
   }
   Request manager_call() {
-    wire::ManagerCallT wish;
+    wire::ManagerCallT asked;
     constexpr const char* targets[] = {"", "/", "/health", "/a b", "/\r\n", "health"};
-    wish.method = choices_.seldom(4) ? "PUT" : "GET";
-    wish.target = targets[choices_.below(std::size(targets))];
-    wish.body.resize(choices_.below(64));
-    return {MessageType::manager_call, packed(wish)};
+    asked.method = choices_.seldom(4) ? "PUT" : "GET";
+    asked.target = targets[choices_.below(std::size(targets))];
+    asked.body.resize(choices_.below(64));
+    return {MessageType::manager_call, packed(asked)};
   }
   Request steps_query() {
     wire::StepsQueryT asked;

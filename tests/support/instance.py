@@ -16,6 +16,7 @@ from typing import Any, Self
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from tests.support.manager_database import configuration_line
+from tests.support.processes import processes_where
 from tests.support.staging_server import forebayd
 from tests.support.time_limits import seconds
 
@@ -108,18 +109,12 @@ class CommandLineInstance:
 
     def stagers(self) -> list[int]:
         """Processes that stage for this instance."""
-        found = []
-        for process in Path("/proc").iterdir():
-            try:
-                if not process.name.isdecimal():
-                    continue
-                if b"forebay.workflows.staging" not in (process / "cmdline").read_bytes():
-                    continue
-                if f"FOREBAY_ROOT={self.root}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        return found
+        return processes_where(
+            lambda process: (
+                b"forebay.workflows.staging" in (process / "cmdline").read_bytes()
+                and f"FOREBAY_ROOT={self.root}".encode() in (process / "environ").read_bytes().split(b"\0")
+            )
+        )
 
     def logs(self) -> str:
         """What server and manager have written."""

@@ -3,17 +3,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.time_limits import seconds
 
-__all__ = ["PythonProcess", "TalkingProcess", "is_stopped", "wait_until_asleep"]
+__all__ = ["PythonProcess", "TalkingProcess", "is_stopped", "processes_where", "wait_until_asleep"]
+
+
+def processes_where(is_wanted: Callable[[Path], bool]) -> list[int]:
+    """Processes of which this is true, asked with their folder in /proc. One that ends meanwhile, or is hidden from us
+    as another user's, is not among them.
+    """
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if folder.name.isdecimal() and is_wanted(folder):
+                found.append(int(folder.name))
+    return found
 
 
 def is_stopped(pid: int) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from tests.support import other_user
+from tests.support.processes import processes_where
 from tests.support.time_limits import seconds
 
 __all__ = ["BLOCK_IDS", "FIRST_ID", "User", "Users", "claimed_ids"]
@@ -197,13 +198,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _processes_of(ids: range) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                if folder.stat().st_uid in ids or _real_uid(folder) in ids:
-                    found.append(int(folder.name))
-    return found
+    return processes_where(lambda process: process.stat().st_uid in ids or _real_uid(process) in ids)
 
 
 def _real_uid(process: Path) -> int:

@@ -13,6 +13,7 @@ from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob
 from tests.support.instance import CommandLineInstance
+from tests.support.processes import processes_where
 from tests.support.users import Users
 from tests.users.conftest import AsUser
 
@@ -51,14 +52,13 @@ def test_a_stages_environment_is_made_for_its_user_and_its_process_is_closed_to_
 
 def process_of(uid: int) -> int:
     """The process of the user's stage."""
-    found = [
-        int(path.name)
-        for path in Path("/proc").iterdir()
-        if path.name.isdecimal()
-        and path.stat().st_uid in (uid, 0)
-        and b"forebay.workflows.staging" in (path / "cmdline").read_bytes()
-        and f"Uid:\t{uid}\t" in (path / "status").read_text()
-    ]
+    found = processes_where(
+        lambda process: (
+            process.stat().st_uid in (uid, 0)
+            and b"forebay.workflows.staging" in (process / "cmdline").read_bytes()
+            and f"Uid:\t{uid}\t" in (process / "status").read_text()
+        )
+    )
     assert len(found) == 1
     return found[0]
 

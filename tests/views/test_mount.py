@@ -25,6 +25,7 @@ from forebay.views.checks import check, heal
 from forebay.views.formats import format_names
 from forebay.views.mounting import dead_mounts, mount, unmount
 from tests.support.load import until
+from tests.support.processes import processes_where
 from tests.support.staging_server import StagingServer
 from tests.support.time_limits import seconds
 from tests.support.users import Users
@@ -50,11 +51,7 @@ def is_mounted(folder: Path) -> bool:
 
 def processes(folder: Path) -> list[int]:
     """Those of the mount: ours, and fusermount3's."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and str(folder).encode() in command_of(int(entry.name)):
-            found.append(int(entry.name))
-    return found
+    return processes_where(lambda process: str(folder).encode() in (process / "cmdline").read_bytes())
 
 
 def process_of(folder: Path) -> int:
