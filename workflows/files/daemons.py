@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons of a driver: started in a session of their own, found again by what the kernel says of them, ended by it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from forebay.errors import StorageError, UnsupportedError
+from forebay.manager.process_identity import process_identity
+
+__all__ = ["end_daemons", "find_daemons", "program_path", "start_daemon"]
+
+_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def program_path(name: str, package: str) -> str:
+    """Where the program lies; UnsupportedError, naming its package, if it is not installed."""
+    for folder in _FOLDERS.split(":"):
+        if os.access(path := f"{folder}/{name}", os.X_OK):
+            return path
+    raise UnsupportedError(f"{name} is not installed; install it (package {package})")
+
+
+def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> str:
+    """Starts it with nothing of this process but its rights; its identity.
+
+    Its signals are as at a program's start: who starts us may block some.
+    """
+    with log.open("ab") as words:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd="/",
+                env={"PATH": _FOLDERS, "LC_ALL": "C", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_unblock_signals,
+            )
+        except OSError as error:
+            raise StorageError(f"{command[0]} cannot be started: {error.strerror}", str(log)) from None
+    process.returncode = 0  # it outlives this process, which does not wait for it
+    return process_identity(process.pid) or ""
+
+
+def find_daemons(mark: Path) -> dict[int, str]:
+    """Processes of this user that have this path among their arguments: name of the program, by pid.
+
+    Other users may give their processes any arguments.
+    """
+    wanted = os.fsencode(mark)
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdecimal():
+            continue
+        with suppress(OSError):
+            if os.stat(f"/proc/{entry}").st_uid != os.geteuid():
+                continue
+            words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+            if any(word == wanted or word.endswith(b"=" + wanted) for word in words[1:]):
+                found[int(entry)] = os.fsdecode(os.path.basename(words[0]))
+    return found
+
+
+def end_daemons(mark: Path, deadline: float) -> None:
+    """Kills all that `find_daemons` finds, and returns when they are gone: none of their threads is in the kernel.
+
+    Raises
+    ------
+    StorageError
+        One of them is not gone at the deadline: it waits for its disk.
+    """
+    while pids := [pid for pid in find_daemons(mark) if process_identity(pid) is not None]:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                process = os.pidfd_open(pid)
+                try:
+                    if pid in find_daemons(mark):  # the descriptor means the process that was found
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                    if not select.select([process], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                        raise StorageError(f"process {pid} was killed and does not end: its disk does not answer")
+                finally:
+                    os.close(process)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

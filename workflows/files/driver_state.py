@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a driver remembers of one reservation: a file that is replaced as a whole, under a lock on its folder.
+
+It says what was *allowed*: an export stands here before it is opened, and is marked before it is taken away. So an
+operation that was killed can be repeated, and daemons that are started again open nothing that was fenced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import BusyError, CorruptError, NotFoundError, RefusedError
+from forebay.workflows.staging.publication import write_whole
+
+__all__ = [
+    "STATE_NAME",
+    "DriverState",
+    "Export",
+    "begin_incarnation",
+    "check_incarnation",
+    "locked_folder",
+    "newest_incarnation",
+    "ports_taken",
+    "read_state",
+    "write_state",
+]
+
+STATE_NAME = "state"
+_FORMAT = "forebay.files-driver"
+_VERSION = 1
+_LOCK_NAME = "lock"
+_INCARNATION_NAME = "incarnation"
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """One node's way in."""
+
+    number: int  #: never used again while the state lives
+    address: str  #: of the node
+    fenced: bool = False  #: it is being taken away, or is
+
+
+@dataclass(slots=True)
+class DriverState:
+    """Of one reservation."""
+
+    reservation: str  #: its uuid
+    incarnation: int  #: the highest that an operation came with
+    tree: str
+    file_system: str  #: UUID of the tree's file system
+    address: str
+    port: int
+    exports_made: int = 0
+    exports: dict[str, Export] = field(default_factory=dict)  #: by node
+    daemons: dict[str, str] = field(default_factory=dict)  #: identity of each process, by its name
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, deadline: float) -> Iterator[None]:
+    """The folder's only user; made if it is not there. The lock ends with the process.
+
+    Raises
+    ------
+    BusyError
+        Another operation has it until the deadline, on the monotonic clock.
+    """
+    descriptor = _opened_lock(folder)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BusyError("another operation on these files is under way", str(folder)) from None
+                time.sleep(_POLL_SECONDS)
+                continue
+            if _has_its_name(folder, descriptor):
+                break
+            # Who had it has removed the folder.
+            os.close(descriptor)
+            descriptor = _opened_lock(folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened_lock(folder: Path) -> int:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _has_its_name(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat((folder / _LOCK_NAME).lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def read_state(folder: Path, incarnation: int) -> DriverState:
+    """The state, which from now on belongs to this incarnation.
+
+    Raises
+    ------
+    NotFoundError
+        Nothing was prepared here.
+    RefusedError
+        A newer incarnation was here: whoever asks has been replaced.
+    CorruptError
+        It is no state.
+    """
+    path = folder / STATE_NAME
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        state = _from_json(document)
+    except FileNotFoundError:
+        raise NotFoundError("these files are not shown on other nodes", str(folder)) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"this is no state of a driver ({error})", str(path)) from None
+    if state.incarnation > incarnation:
+        raise RefusedError("a newer manager has taken over; this operation does nothing", str(folder))
+    if state.incarnation < incarnation:
+        state.incarnation = incarnation
+        write_state(folder, state)
+    return state
+
+
+def newest_incarnation(drivers: Path) -> int:
+    """The last that was begun; 0 without any."""
+    try:
+        return int((drivers / _INCARNATION_NAME).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def begin_incarnation(drivers: Path) -> int:
+    """The next one: operations of earlier ones do nothing any more. The caller is the only manager."""
+    drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
+    incarnation = newest_incarnation(drivers) + 1
+    write_whole(drivers / _INCARNATION_NAME, f"{incarnation}\n", mode=0o600)
+    return incarnation
+
+
+def check_incarnation(drivers: Path, incarnation: int) -> None:
+    """RefusedError if whoever asks has been replaced."""
+    if newest_incarnation(drivers) > incarnation:
+        raise RefusedError("a newer manager has taken over; this operation does nothing", str(drivers))
+
+
+def ports_taken(drivers: Path) -> set[int]:
+    """Of all reservations with a state."""
+    taken = set()
+    for path in drivers.glob(f"*/{STATE_NAME}"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            taken.add(_from_json(json.loads(path.read_text(encoding="utf-8"))).port)
+    return taken
+
+
+def write_state(folder: Path, state: DriverState) -> None:
+    """Replaces it; durable."""
+    document = {"format": _FORMAT, "version": _VERSION, **asdict(state)}
+    write_whole(folder / STATE_NAME, json.dumps(document, indent=1) + "\n", mode=0o600)
+
+
+def _from_json(document: Any) -> DriverState:
+    fields = dict(document)
+    if (fields.pop("format"), fields.pop("version")) != (_FORMAT, _VERSION):
+        raise ValueError("of another version")
+    fields["exports"] = {node: Export(**values) for node, values in fields["exports"].items()}
+    return DriverState(**fields)

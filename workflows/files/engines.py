@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager's side of the drivers: each operation is a process with a deadline, which may be killed and repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import DeadlineExceededError, ForebayError, StorageError, error_of_code
+from forebay.manager.process_identity import process_identity
+from forebay.workflows.files.driver_state import STATE_NAME, begin_incarnation
+from forebay.workflows.files.settings import FilesSettings
+
+__all__ = ["FilesEngines", "NodeMount"]
+
+_log = logging.getLogger(__name__)
+
+#: What a process takes beside its operation.
+_PROCESS_SECONDS = 5.0
+_DRIVER = "nfs"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMount:
+    """What a node mounts."""
+
+    source: str
+    port: int
+
+
+class FilesEngines:
+    """Those of one instance. Usable from several threads; operations on one reservation wait for one another.
+
+    Parameters
+    ----------
+    folder : Path
+        ``ROOT/drivers``.
+    """
+
+    def __init__(self, folder: Path, settings: FilesSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._incarnation: int | None = None
+
+    def begin(self) -> None:
+        """From now on, operations of managers before this one do nothing."""
+        self._incarnation = begin_incarnation(self._folder)
+
+    def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
+        """Shows the tree to these nodes, by their addresses; idempotent. What each of them mounts.
+
+        Raises
+        ------
+        ForebayError
+            What a driver raises; StorageError where it does not say why; DeadlineExceededError.
+        """
+        self._run(
+            "prepare",
+            reservation,
+            TREE=str(tree),
+            ADDRESS=self._settings.home_address,
+            PORTS=self._settings.ports,
+        )
+        self._start(reservation)
+        admitted = self._run("admit", reservation, NODES=json.dumps(dict(nodes)))
+        return {node: NodeMount(mount["source"], mount["port"]) for node, mount in admitted["mounts"].items()}
+
+    def fence(self, reservation: str, nodes: Sequence[str]) -> None:
+        """Takes these nodes' ways in; when it returns nothing that they send can land. Idempotent."""
+        if self.has(reservation):
+            self._run("fence", reservation, NODES=json.dumps(list(nodes)))
+
+    def close(self, reservation: str) -> None:
+        """Ends the engine, for all nodes; idempotent."""
+        if not self.has(reservation):
+            return
+        self._run("stop", reservation)
+        self._run("destroy", reservation)
+
+    def has(self, reservation: str) -> bool:
+        """The driver has something of it."""
+        return (self._folder / reservation).is_dir()
+
+    def reservations(self) -> list[str]:
+        """All of which a driver has something."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(entry.name for entry in os.scandir(self._folder) if entry.is_dir(follow_symlinks=False))
+        return []
+
+    def start_ended(self) -> None:
+        """Starts engines again whose daemons have ended; their nodes wait and go on."""
+        for reservation in self.reservations():
+            if self._has_ended(reservation):
+                _log.warning("the NFS server of %s has ended, and is started again", reservation)
+                try:
+                    self._start(reservation)
+                except ForebayError as error:
+                    _log.warning("files of %s: %s", reservation, error)
+
+    def _has_ended(self, reservation: str) -> bool:
+        """It was started, by what its state says, which is replaced as a whole; and was not told to stop."""
+        try:
+            state = json.loads((self._folder / reservation / STATE_NAME).read_text(encoding="utf-8"))
+            daemons, exports = state["daemons"], state["exports"]
+            wanted = bool(daemons) and any(not export["fenced"] for export in exports.values())
+            return wanted and any(
+                process_identity(int(identity.split("/")[1])) != identity for identity in daemons.values()
+            )
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return False
+
+    def _start(self, reservation: str) -> None:
+        self._run("start", reservation, LEASE_SECONDS=str(self._settings.lease_seconds))
+        self._run("ready", reservation)
+
+    def _run(self, operation: str, reservation: str, **values: str) -> dict[str, Any]:
+        if self._incarnation is None:
+            self.begin()
+        seconds = self._settings.operation_seconds_max
+        values |= {
+            "DRIVER": _DRIVER,
+            "FOLDER": str(self._folder / reservation),
+            "RESERVATION": reservation,
+            "INCARNATION": str(self._incarnation),
+            "SECONDS": str(seconds),
+        }
+        environment = os.environ | {f"FOREBAY_FILES_{name}": value for name, value in values.items()}
+        command = [sys.executable, "-m", "forebay.workflows.files", operation]
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=seconds + _PROCESS_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DeadlineExceededError(f"{operation} of files is not done in time", reservation) from None
+        try:
+            answer = json.loads(done.stdout)
+            failure = answer.get("error")
+        except (ValueError, AttributeError):
+            last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+            raise StorageError(f"{operation} of files has failed: {last[:200]}", reservation) from None
+        if failure is not None:
+            raise error_of_code(failure["code"], failure["what"], failure["where"])
+        assert isinstance(answer, dict)
+        return answer

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver `nfs` at the home: a Ganesha over the image of one reservation's files/, with an export for each node.
+
+Every setting here has its reason in docs/design/files-on-nodes.md. Export N of a node is what the state says; the
+daemon follows it, never the other way round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import (
+    BusyError,
+    InvalidArgumentError,
+    NoSpaceError,
+    NotFoundError,
+    PermissionDeniedError,
+    RefusedError,
+    StorageError,
+)
+from forebay.fail_point import fail_point
+from forebay.manager.process_identity import process_identity
+from forebay.workflows.files.daemons import end_daemons, program_path, start_daemon
+from forebay.workflows.files.driver_state import (
+    DriverState,
+    Export,
+    locked_folder,
+    ports_taken,
+    read_state,
+    write_state,
+)
+from forebay.workflows.files.ganesha_bus import GaneshaBus
+from forebay.workflows.files.mounts import mount_at
+from forebay.workflows.staging.publication import write_whole
+
+__all__ = ["NfsDriver"]
+
+_POLL_SECONDS = 0.02
+_EXPORTS_MAX = 65535  # Export_Id has 16 bits, and 0 is the root's
+#: Of NFS 4; tests with libnfs, which knows 4.0 alone, add it.
+_MINOR_VERSIONS = "1, 2"
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_ID = re.compile(r"[0-9a-f-]{8,64}")
+
+_BUS = """\
+<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>session</type>
+  <listen>unix:path={socket}</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <deny user="*"/>
+    <allow user="root"/>
+    <allow own="*"/>
+    <allow send_destination="*"/>
+    <allow receive_sender="*"/>
+  </policy>
+</busconfig>
+"""
+
+_SERVER = """\
+NFS_CORE_PARAM {{
+  NFS_Port = {port}; Bind_addr = {address}; Protocols = 4; Enable_UDP = false; Enable_NLM = false;
+  Enable_RQUOTA = false;
+}}
+NFSV4 {{
+  Minor_Versions = {minor_versions}; Lease_Lifetime = {lease}; Grace_Period = {grace}; Delegations = false;
+  RecoveryBackend = fs; RecoveryRoot = "{folder}/recovery"; Only_Numeric_Owners = true;
+  Server_Scope = "forebay-{id}"; Server_Owner = "forebay-{id}";
+}}
+NFS_KRB5 {{ Active_krb5 = false; }}
+LOG {{ Default_Log_Level = WARN; }}
+"""
+
+# `Access_Type` of the export is for nodes that are not listed.
+_EXPORT = """\
+EXPORT {{
+  Export_Id = {number}; Path = "{tree}"; Pseudo = "/{node}.{number}"; Access_Type = None; Squash = Root_Squash;
+  SecType = sys; Protocols = 4; Transports = TCP; PrivilegedPort = true; Attr_Expiration_Time = 0;
+  CLIENT {{
+    Clients = {address}; Access_Type = RW; Squash = Root_Squash; SecType = sys; Protocols = 4; Transports = TCP;
+    PrivilegedPort = true;
+  }}
+  FSAL {{ Name = VFS; }}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NfsDriver:
+    """One operation's view of it: the process that carries it out makes one."""
+
+    folder: Path  #: of the reservation's driver
+    reservation: str  #: its uuid
+    incarnation: int
+    deadline: float  #: on the monotonic clock
+
+    def prepare(self, tree: Path, address: str, ports: range) -> dict[str, Any]:
+        """Remembers what is to be shown and where; idempotent.
+
+        Raises
+        ------
+        RefusedError
+            The tree is not a file system of its own, or another one than before.
+        NoSpaceError
+            No port is free.
+        """
+        if os.geteuid() != 0:
+            raise PermissionDeniedError("files are shown on other nodes by instances that root runs")
+        if _ID.fullmatch(self.reservation) is None:
+            raise InvalidArgumentError("this is no reservation's uuid")
+        if any(letter in f"{tree}{self.folder}" for letter in '"\\\n{}'):
+            raise InvalidArgumentError("the NFS server's configuration takes no such path", str(self.folder))
+        for program, package in (("ganesha.nfsd", "nfs-ganesha-vfs"), ("dbus-daemon", "dbus"), ("dbus-send", "dbus")):
+            program_path(program, package)
+        file_system = _file_system_of(tree)
+        with self._locked():
+            try:
+                state = self._state()
+            except NotFoundError:
+                with locked_folder(self.folder.parent, self.deadline):
+                    port = _free_port(self.folder.parent, address, ports)
+                    state = DriverState(self.reservation, self.incarnation, str(tree), file_system, address, port)
+                    fail_point("files.prepare.state")
+                    write_state(self.folder, state)
+            if (state.tree, state.file_system) != (str(tree), file_system):
+                raise RefusedError("another file system lies there than was shown before", str(tree))
+            return {"port": state.port}
+
+    def start(self, lease_seconds: float) -> dict[str, Any]:
+        """Starts what does not run, with the exports that are open; idempotent."""
+        with self._locked():
+            state = self._state()
+            if self._runs(state):
+                return {"started": False}
+            self._end()
+            if _file_system_of(Path(state.tree)) != state.file_system:
+                raise RefusedError("another file system lies there than was shown before", state.tree)
+            # What was to be taken away is, with the daemon that had it.
+            state.exports = {node: export for node, export in state.exports.items() if not export.fenced}
+            state.daemons = {}
+            write_state(self.folder, state)
+            self._write_configuration(state, lease_seconds)
+            fail_point("files.start.configured")
+            bus = [program_path("dbus-daemon", "dbus"), "--nofork", "--nopidfile", f"--config-file={self._bus_file}"]
+            state.daemons["dbus-daemon"] = start_daemon(bus, self.folder / "dbus.log", {})
+            fail_point("files.start.bus")
+            self._wait(self._socket.exists, "the private bus")
+            ganesha = [program_path("ganesha.nfsd", "nfs-ganesha-vfs"), "-F", "-f", str(self._server_file)]
+            ganesha += ["-L", str(self.folder / "ganesha.log"), "-p", str(self.folder / "ganesha.pid")]
+            state.daemons["ganesha.nfsd"] = start_daemon(
+                ganesha,
+                self.folder / "ganesha.out",
+                {
+                    "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={self._socket}",
+                    "BLKID_FILE": str(self.folder / "blkid.tab"),
+                },
+            )
+            fail_point("files.start.daemon")
+            write_state(self.folder, state)
+            return {"started": True}
+
+    def ready(self) -> dict[str, Any]:
+        """Returns when it serves; StorageError if it has ended, or does not in time."""
+        with self._locked():
+            state = self._state()
+            bus = GaneshaBus(self._socket, self.deadline)
+
+            def serves() -> bool:
+                if not self._runs(state):
+                    raise StorageError(f"the NFS server has ended: {self._last_words()}", str(self.folder))
+                return bus.answers()
+
+            self._wait(serves, "the NFS server")
+            return {}
+
+    def admit(self, nodes: Mapping[str, str]) -> dict[str, Any]:
+        """Opens an export for each node, by its address; idempotent. What each of them mounts.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A node's name or address is none.
+        """
+        for node, address in nodes.items():
+            if _NODE.fullmatch(node) is None:
+                raise InvalidArgumentError(f'"{node[:80]}" is no name of a node')
+            try:
+                ip_address(address)
+            except ValueError:
+                raise InvalidArgumentError(f'"{address[:80]}" is no address of node {node}') from None
+        with self._locked():
+            state = self._state()
+            bus = GaneshaBus(self._socket, self.deadline)
+            for node, address in nodes.items():
+                known = state.exports.get(node)
+                if known is not None and (known.fenced or known.address != address):
+                    self._take_away(state, node, bus)
+                    known = None
+                if known is None:
+                    if state.exports_made >= _EXPORTS_MAX:
+                        raise NoSpaceError("this reservation has had too many exports; let its jobs end")
+                    state.exports_made += 1
+                    state.exports[node] = Export(state.exports_made, address)
+            write_state(self.folder, state)
+            fail_point("files.admit.state")
+            for node in nodes:
+                export = state.exports[node]
+                configuration = self.folder / f"export.{export.number}"
+                write_whole(configuration, _export_text(state, node), mode=0o600, durable=False)
+                bus.add(configuration, export.number)
+                fail_point("files.admit.export")
+            return {"mounts": {node: self._mount_of(state, node) for node in nodes}}
+
+    def fence(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """Takes the exports of these nodes away; idempotent. Then nothing that they send can land.
+
+        Raises
+        ------
+        StorageError, DeadlineExceededError
+            It is not sure; asked again, it goes on.
+        """
+        with self._locked():
+            try:
+                state = self._state()
+            except NotFoundError:
+                return {"fenced": []}
+            there = [node for node in nodes if node in state.exports]
+            for node in there:
+                state.exports[node] = replace(state.exports[node], fenced=True)
+            write_state(self.folder, state)
+            fail_point("files.fence.state")
+            bus = GaneshaBus(self._socket, self.deadline)
+            for node in there:
+                self._take_away(state, node, bus)
+            return {"fenced": there}
+
+    def usage(self) -> dict[str, Any]:
+        """Bytes of the tree's file system."""
+        with self._locked():
+            room = os.statvfs(self._state().tree)
+        return {
+            "used_bytes": (room.f_blocks - room.f_bfree) * room.f_frsize,
+            "free_bytes": room.f_bavail * room.f_frsize,
+        }
+
+    def stop(self) -> dict[str, Any]:
+        """Ends the daemons, and with them every node's way in; idempotent."""
+        with self._locked():
+            with contextlib.suppress(NotFoundError):
+                state = self._state()
+                state.exports = {node: replace(export, fenced=True) for node, export in state.exports.items()}
+                write_state(self.folder, state)
+                fail_point("files.stop.state")
+            self._end()
+            return {}
+
+    def destroy(self) -> dict[str, Any]:
+        """As `stop`, and nothing is left of the driver; idempotent."""
+        with self._locked():
+            with contextlib.suppress(NotFoundError):
+                self._state()
+            self._end()
+            fail_point("files.destroy.ended")
+            shutil.rmtree(self.folder)
+            return {}
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locked_folder(self.folder, self.deadline)
+
+    def _state(self) -> DriverState:
+        return read_state(self.folder, self.incarnation)
+
+    @property
+    def _server_file(self) -> Path:
+        return self.folder / "ganesha.conf"
+
+    @property
+    def _bus_file(self) -> Path:
+        return self.folder / "bus.conf"
+
+    @property
+    def _socket(self) -> Path:
+        """A short path: a root's may be longer than a socket's name can be."""
+        return Path("/run/forebay-files") / self.reservation / "bus"
+
+    def _runs(self, state: DriverState) -> bool:
+        names = ("dbus-daemon", "ganesha.nfsd")
+        return all(_is_alive(state.daemons.get(name, "")) for name in names)
+
+    def _end(self) -> None:
+        for mark in (self._server_file, self._bus_file):
+            end_daemons(mark, self.deadline)
+        shutil.rmtree(self._socket.parent, ignore_errors=True)
+
+    def _write_configuration(self, state: DriverState, lease_seconds: float) -> None:
+        self._socket.parent.parent.mkdir(mode=0o700, exist_ok=True)
+        self._socket.parent.mkdir(mode=0o700)
+        (self.folder / "recovery").mkdir(mode=0o700, exist_ok=True)
+        write_whole(self._bus_file, _BUS.format(socket=self._socket), mode=0o600, durable=False)
+        head = _SERVER.format(
+            port=state.port,
+            address=state.address,
+            minor_versions=_MINOR_VERSIONS,
+            lease=round(lease_seconds),
+            grace=round(lease_seconds),
+            folder=self.folder,
+            id=self.reservation,
+        )
+        exports = [_export_text(state, node) for node in state.exports]
+        write_whole(self._server_file, "".join([head, *exports]), mode=0o600, durable=False)
+
+    def _take_away(self, state: DriverState, node: str, bus: GaneshaBus) -> None:
+        """The node's export; the state says that it is fenced, or goes on to say another."""
+        export = state.exports[node]
+        if self._runs(state):
+            bus.remove(export.number)
+        else:
+            self._end()  # half of them may run
+        fail_point("files.fence.removed")
+        self._forget_client(state, node, export.address)
+        del state.exports[node]
+        write_state(self.folder, state)
+        (self.folder / f"export.{export.number}").unlink(missing_ok=True)
+
+    def _forget_client(self, state: DriverState, node: str, address: str) -> None:
+        """A record of a client that will not come back would hold up all others after a restart: no grace would end
+        before its time. A node at the same address keeps it.
+        """
+        if any(name != node and other.address == address for name, other in state.exports.items()):
+            return
+        for record in (self.folder / "recovery").glob("*/node*/*"):
+            if re.match(rf"(?:::ffff:)?{re.escape(address)}-", record.name):
+                shutil.rmtree(record, ignore_errors=True)
+
+    def _mount_of(self, state: DriverState, node: str) -> dict[str, Any]:
+        source = f"[{state.address}]" if ":" in state.address else state.address
+        return {"source": f"{source}:/{node}.{state.exports[node].number}", "port": state.port}
+
+    def _wait(self, condition: Any, what: str) -> None:
+        while not condition():
+            if time.monotonic() > self.deadline:
+                raise StorageError(f"{what} is not there in time: {self._last_words()}", str(self.folder))
+            time.sleep(_POLL_SECONDS)
+
+    def _last_words(self) -> str:
+        for name in ("ganesha.log", "ganesha.out", "dbus.log"):
+            with contextlib.suppress(OSError):
+                if lines := (self.folder / name).read_text(errors="replace").strip().splitlines():
+                    return lines[-1][-200:]
+        return "it did not say why"
+
+
+def _export_text(state: DriverState, node: str) -> str:
+    export = state.exports[node]
+    return _EXPORT.format(number=export.number, tree=state.tree, node=node, address=export.address)
+
+
+def _is_alive(identity: str) -> bool:
+    return bool(identity) and process_identity(int(identity.split("/")[1])) == identity
+
+
+def _file_system_of(tree: Path) -> str:
+    """UUID of the file system that is mounted on the tree.
+
+    Raises
+    ------
+    RefusedError
+        None is: it is a folder of another one, which a made-up handle would open as a whole.
+    """
+    mount = mount_at(tree)
+    if mount is None or mount.root != "/" or not mount.source.startswith("/dev/"):
+        raise RefusedError(
+            'these files are no file system of their own, and NFS would show more than them; set files_image = "xfs"',
+            str(tree),
+        )
+    # Its low-level probe: the cache may know another file system by this device's name.
+    command = [program_path("blkid", "util-linux"), "-p", "-o", "value", "-s", "UUID", mount.source]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=False)
+    if done.returncode != 0 or not done.stdout.strip():
+        raise StorageError(f"the file system's UUID cannot be read from {mount.source}", str(tree))
+    return done.stdout.strip()
+
+
+def _free_port(drivers: Path, address: str, ports: range) -> int:
+    """One that no reservation has and nobody listens at."""
+    taken = ports_taken(drivers)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    for port in ports:
+        if port in taken:
+            continue
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise InvalidArgumentError(f"[files] address {address} cannot be used here: {error.strerror}") from None
+            return port
+    raise BusyError(f"no port of {ports.start} to {ports.stop - 1} is free; see [files] ports")

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mounts of reservations' files on a node: `node_folder/.mounts/ID`. Root makes them, and follows no name of a user's.
+
+node_folder/.mounts/ID      the mount of the reservation with this uuid
+node_folder/.answers/JOB    what the manager answered for a job on this node
+node_folder/JOB             a link to .mounts/ID/JOB
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.errors import StorageError
+from forebay.workflows.files.daemons import program_path
+from forebay.workflows.files.mounts import mount_at
+
+__all__ = ["NodeMounts", "Wanted", "make_root_folder"]
+
+_ID = re.compile(r"[0-9a-f-]{8,64}")
+_POLL_SECONDS = 0.1
+_NFS_OPTIONS = "vers=4.2,proto=tcp,sec=sys,hard,nosuid,nodev"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One mount."""
+
+    id: str  #: the reservation's uuid
+    source: str  #: HOST:/EXPORT, or a folder of this node
+    port: int  #: 0: it is a folder of this node, the home
+
+
+def make_root_folder(path: Path, mode: int) -> None:
+    """A folder that root alone changes; StorageError if something else has its name."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StorageError(f"the folder cannot be made: {error.strerror}", str(path)) from None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageError(f"this is no folder: {error.strerror}", str(path)) from None
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise StorageError("others may change names in this folder; it must be root's alone", str(path))
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+class NodeMounts:
+    """Those below a node's folder.
+
+    Parameters
+    ----------
+    mounter, unmounter : callable
+        What asks the kernel; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        mounter: Callable[[Wanted, Path, float], None] | None = None,
+        unmounter: Callable[[Path, bool, float], str] | None = None,
+        table: Path = Path("/proc/self/mountinfo"),
+    ) -> None:
+        self.folder = folder
+        self._mounter = mounter or _mount
+        self._unmounter = unmounter or _unmount
+        self._table = table
+
+    def prepare(self) -> None:
+        """Makes the folders; StorageError if one is not root's alone."""
+        make_root_folder(self.folder, 0o755)
+        make_root_folder(self.folder / ".mounts", 0o755)
+        make_root_folder(self.folder / ".answers", 0o700)
+
+    def place(self, reservation: str) -> Path:
+        """Where the reservation is mounted."""
+        if _ID.fullmatch(reservation) is None:
+            raise StorageError("the manager names a reservation that has no uuid", str(self.folder))
+        return self.folder / ".mounts" / reservation
+
+    def is_mounted(self, reservation: str) -> bool:
+        """Something is, whatever its source."""
+        return mount_at(self.place(reservation), self._table) is not None
+
+    def mount(self, wanted: Wanted, deadline: float) -> None:
+        """Mounts it; idempotent. What another export showed there goes first: its node was fenced since.
+
+        Raises
+        ------
+        StorageError
+            It cannot be mounted by the deadline, on the monotonic clock.
+        """
+        place = self.place(wanted.id)
+        if not self.is_mounted(wanted.id):
+            make_root_folder(place, 0o755)
+        while (mount := mount_at(place, self._table)) is not None:
+            if self._shows(mount.source, mount.root, mount.device, wanted):
+                return
+            self._must_go(place, self._unmounter(place, True, deadline), deadline)
+        while True:
+            try:
+                self._mounter(wanted, place, deadline)
+                return
+            except StorageError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+
+    def _shows(self, source: str, root: str, device: str, wanted: Wanted) -> bool:
+        if wanted.port:
+            return source == wanted.source
+        status = os.stat(wanted.source)
+        return root == "/" and device == f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+
+    def sync(self, reservation: str, uid: int, gid: int, deadline: float) -> str:
+        """Writes out what the node has of it, with the rights of its user: root is nobody there. What failed; "" if
+        nothing did.
+        """
+        command = [sys.executable, "-m", "forebay.workflows.files.sync_as", str(self.place(reservation))]
+        process = subprocess.Popen(
+            [*command, str(uid), str(gid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        try:
+            words, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()  # the kernel ends it, whatever the server does; nobody waits for that here
+            return "what was written did not reach the server in time"
+        return "" if process.returncode == 0 else words.decode(errors="replace").strip()[-200:] or "sync was killed"
+
+    def unmount(self, reservation: str, deadline: float) -> str:
+        """Unmounts it, bounded; what is in the way at the deadline, "" if it is gone."""
+        place = self.place(reservation)
+        while self.is_mounted(reservation):
+            said = self._unmounter(place, False, deadline)
+            if self.is_mounted(reservation) and time.monotonic() > deadline:
+                return f"it cannot be unmounted: {said}"
+            if said:
+                time.sleep(_POLL_SECONDS)
+        self._remove_place(place)
+        return ""
+
+    def detach(self, reservation: str, deadline: float) -> None:
+        """Takes the mount from its place at once; what is open in it ends with its programs."""
+        place = self.place(reservation)
+        while self.is_mounted(reservation):
+            self._must_go(place, self._unmounter(place, True, deadline), deadline)
+        self._remove_place(place)
+
+    def _must_go(self, place: Path, said: str, deadline: float) -> None:
+        if said and time.monotonic() > deadline:
+            raise StorageError(f"it cannot be taken away: {said}", str(place))
+
+    def _remove_place(self, place: Path) -> None:
+        try:
+            place.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY):
+                raise
+
+
+def _mount(wanted: Wanted, place: Path, deadline: float) -> None:
+    if wanted.port:
+        options = f"{_NFS_OPTIONS},port={wanted.port},retry=0"
+        command = [program_path("mount", "mount"), "-n", "-t", "nfs4", "-o", options, wanted.source, str(place)]
+        _run(command, place, deadline)
+        return
+    mount = program_path("mount", "mount")
+    _run([mount, "-n", "--bind", "-o", "nosuid,nodev", wanted.source, str(place)], place, deadline)
+
+
+def _run(command: list[str], place: Path, deadline: float) -> None:
+    left = max(0.1, deadline - time.monotonic())
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=left, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise StorageError("the server does not answer: it is not mounted in time", str(place)) from None
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise StorageError(f"it cannot be mounted: {words[-200:]}", str(place))
+
+
+def _unmount(place: Path, lazy: bool, deadline: float) -> str:
+    """By a process, which may be killed if the server does not answer. What it says, "" if it succeeds. Lazily nothing
+    is asked of the server.
+    """
+    command = [program_path("umount", "mount"), "-n", "-i", "-c", *(["-l"] if lazy else []), str(place)]
+    left = max(0.5, deadline - time.monotonic())
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=left, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "the server does not answer"
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][-200:]
