@@ -11,10 +11,7 @@ from typing import Any
 from forebay.errors import InvalidArgumentError
 from forebay.workflows.manager.configuration import check_table
 
-__all__ = ["DRIVERS", "FilesSettings"]
-
-#: What `files_driver` of a pool may say; "": files/ is used on its server's node alone.
-DRIVERS = ("", "nfs")
+__all__ = ["FilesSettings"]
 
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _PORT_MAX = 65535

@@ -26,15 +26,24 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI
 
 from forebay.admin import Admin
-from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
+from forebay.errors import (
+    BusyError,
+    DisconnectedError,
+    ForebayError,
+    InvalidArgumentError,
+    NoSpaceError,
+    StorageError,
+)
 from forebay.instance import Instance
 from forebay.manager.pool_membership import PoolMembership
 from forebay.program_environment import program_environment
 from forebay.visible_text import visible
+from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
+from forebay.workflows.manager.configuration import configuration_file, database_place, files_image, read_configuration
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.manager_socket import ManagerSocket
 from forebay.workflows.manager.peer import PeerProtocol
@@ -50,7 +59,9 @@ from forebay.workflows.manager.stage_settings import StageSettings
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.manager.why import Why
 from forebay.workflows.slurm.calls import build_router
+from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.jobs import SlurmJobs
+from forebay.workflows.slurm.node_routes import build_node_router
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.waiting import WaitingJobs
 
@@ -163,7 +174,9 @@ async def _serve(
     settings.app = RequestLimits(api, lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
     if slurm is not None:
         waiting = WaitingJobs(database, slurm.settings)
-        why.of_waiting_job, why.of_schedulers_turn, why.note_on = waiting.tell, waiting.end_of, waiting.note_on
+        why.of_waiting_job, why.of_schedulers_turn = waiting.tell, waiting.end_of
+        files = slurm.job_files
+        why.note_on = lambda job: "; ".join(filter(None, (waiting.note_on(job), files.note_on(job))))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
     await asyncio.to_thread(attachments.start)
@@ -218,6 +231,8 @@ def _serve_slurm(
             "there is no user %s ([slurm] scheduler_user): only administrators' calls count", settings.scheduler_user
         )
     variables = program_environment(instance.root)
+    job_files = JobFiles(database, reservations, _files_engines(instance, settings, reservations))
+    reservations.before_destroy(job_files.let_go)
     jobs = SlurmJobs(
         database,
         reservations.servers.own,
@@ -228,9 +243,37 @@ def _serve_slurm(
         instance.root,
         settings,
         variables,
+        job_files,
     )
     api.include_router(build_router(jobs, settings))
+    api.include_router(build_node_router(job_files))
     return jobs
+
+
+def _files_engines(instance: Instance, slurm: SlurmSettings, reservations: Reservations) -> FilesEngines | None:
+    """What shows files on the nodes of jobs, if a pool has a driver.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Something that it needs is not configured.
+    """
+    pools = [pool.name for pool in reservations.pools.settings.pools.values() if pool.files_driver]
+    if not pools:
+        return None
+    path = configuration_file()
+    tables = read_configuration(path)
+    settings = FilesSettings.from_configuration(tables, path)
+    title = f"[pools.{pools[0]}] files_driver"
+    if settings is None or not settings.home_address:
+        raise InvalidArgumentError(f"{title} needs a table [files] with server or address", str(path))
+    if not slurm.node_folder:
+        raise InvalidArgumentError(f"{title} needs [slurm] node_folder", str(path))
+    if not files_image(tables, instance, path):
+        raise InvalidArgumentError(f'{title} needs files_image = "xfs"', str(path))
+    engines = FilesEngines(instance.root / "drivers", settings)
+    engines.begin()
+    return engines
 
 
 async def _watch_server(reservations: Reservations, slurm: SlurmJobs | None, first: tuple[int, int] | None) -> None:
@@ -241,6 +284,7 @@ async def _watch_server(reservations: Reservations, slurm: SlurmJobs | None, fir
         if slurm is not None:
             try:
                 await slurm.write_books_at_leisure()
+                await asyncio.to_thread(slurm.job_files.start_ended)
                 if seen is not None and time.monotonic() - swept_at > slurm.settings.sweep_seconds:
                     swept_at = time.monotonic()
                     await slurm.sweep()

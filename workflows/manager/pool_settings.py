@@ -6,7 +6,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from forebay.errors import InvalidArgumentError, PermissionDeniedError
 from forebay.sizes import parse_size
 from forebay.workflows.manager.configuration import check_table
 
-__all__ = ["Account", "Pool", "PoolSettings", "Who"]
+__all__ = ["FILES_DRIVERS", "Account", "Pool", "PoolSettings", "Who"]
 
 _POOL_KINDS = {
     "capacity": str,
@@ -23,9 +23,12 @@ _POOL_KINDS = {
     "allow_groups": list,
     "user_quota": str,
     "user_quotas": dict,
+    "files_driver": str,
 }
 _ACCOUNT_KINDS = {"users": list, "groups": list, "quota": str}
 _GRANULARITY = "16MiB"
+#: "": files/ is used on its server's node alone.
+FILES_DRIVERS = ("", "nfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Pool:
     allow_groups: tuple[str, ...] = ()
     user_quota_bytes: int | None = None  #: what one user may hold; None: no limit
     user_quotas_bytes: dict[str, int] = field(default_factory=dict)  #: for some users another
+    files_driver: str = ""  #: what shows files/ on the nodes of jobs; "": nothing does
 
     def charge(self, size_bytes: int) -> int:
         """What so many bytes take: whole units."""
@@ -101,7 +105,9 @@ class PoolSettings:
     @property
     def decides(self) -> bool:
         """Something is configured; else the server alone says what there is room for."""
-        return bool(self.accounts) or self.pools != {"": Pool("default")}
+        if self.accounts or self.pools.keys() != {""}:
+            return True
+        return replace(self.pools[""], files_driver="") != Pool("default")
 
     @classmethod
     def from_configuration(cls, tables: dict[str, Any], path: Path) -> PoolSettings:
@@ -159,6 +165,10 @@ def _pool(name: str, table: Any, path: Path) -> Pool:
     if not granularity:
         raise InvalidArgumentError(f"[{title}] granularity must be above 0", str(path))
     quotas = settings.get("user_quotas", {})
+    driver = settings.get("files_driver", "")
+    if driver not in FILES_DRIVERS:
+        known = ", ".join(f'"{name}"' for name in FILES_DRIVERS)
+        raise InvalidArgumentError(f"[{title}] files_driver must be one of {known}", str(path))
     return Pool(
         name,
         _size_or_none(settings.get("capacity"), title, path),
@@ -167,6 +177,7 @@ def _pool(name: str, table: Any, path: Path) -> Pool:
         _names(settings.get("allow_groups", []), title, path),
         _size_or_none(settings.get("user_quota"), title, path),
         {user: _size(quota, title, path) for user, quota in quotas.items()},
+        driver,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from forebay.errors import NoSpaceError, NotFoundError, RefusedError
@@ -34,6 +35,8 @@ class ReservationChanges:
         self._database = database
         self._attachments = AttachmentTable(database)
         self._servers = servers
+        #: Called before a reservation is destroyed: whatever holds its files open lets go of them.
+        self.let_go: Callable[[ReservationRow], None] = lambda _row: None
 
     def create(self, request: ReservationRow) -> ReservationInfo:
         """Has the server create it; FullError if it has no room, or as the server refuses."""
@@ -74,6 +77,7 @@ class ReservationChanges:
             # Destroying may be what makes the room. A death in between leaves a row that `forebay doctor` tells of.
             _log.warning("reservation %s is destroyed without a note of it: %s", row.name, error)
             doomed = row
+        self.let_go(row)
         try:
             with self._servers.of(row).admin() as admin:
                 admin.destroy(row.name, force=force)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from forebay.errors import (
@@ -60,6 +60,10 @@ class Reservations:
         self._turns = NameTurns()  # One change of each at a time: request, call, outcome.
         self._reconciliation = Reconciliation(database, servers, self.pools, self._changes, self._turns)
         self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
+
+    def before_destroy(self, call: Callable[[ReservationRow], None]) -> None:
+        """Has this called before a reservation is destroyed, so that what holds its files open lets go of them."""
+        self._changes.let_go = call
 
     def create(self, request: ReservationRow, *, queues: bool = True, on: Sequence[str] = ()) -> ReservationInfo:
         """Creates the reservation; idempotent.

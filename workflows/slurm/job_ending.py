@@ -16,6 +16,7 @@ from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.processes import is_over
@@ -38,7 +39,9 @@ class JobEnding:
         slow_calls: SlowCalls,
         settings: SlurmSettings,
         tokens: JobTokens,
+        files: JobFiles,
     ) -> None:
+        self._files = files
         self._database = database
         self._records = records
         self._reservations = reservations
@@ -49,6 +52,7 @@ class JobEnding:
 
     async def end(self, job: JobRow, *, discard: bool) -> None:
         """Destroys the job's reservation, unless it holds what the job was to keep. Its token is void in any case."""
+        await in_thread(self._files.end, job)
         await in_thread(self._attachments.detach_job, job.holder)
         if job.reservation:
             reason = await self._must_keep(job, discard=discard)

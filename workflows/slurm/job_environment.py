@@ -8,6 +8,7 @@ from pathlib import Path
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.namespaces import private_folder, striped_folder
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -30,8 +31,14 @@ class JobEnvironment:
     """
 
     def __init__(
-        self, link: ServerLink, settings: SlurmSettings, tokens: JobTokens, instance_variables: dict[str, str]
+        self,
+        link: ServerLink,
+        settings: SlurmSettings,
+        tokens: JobTokens,
+        instance_variables: dict[str, str],
+        job_files: JobFiles,
     ) -> None:
+        self._job_files = job_files
         self._link = link
         self._settings = settings
         self._tokens = tokens
@@ -43,17 +50,25 @@ class JobEnvironment:
         variables = dict(self._instance_variables)
         if job.reservation:
             files = self._files_path(job.reservation)
-            variables["DW_JOB_STRIPED"] = f"{striped_folder(files, job.token)}/"
+            shown = self._job_files.are_shown(job.reservation)
+            striped = Path(self._settings.node_folder) / job.token if shown else striped_folder(files, job.token)
+            variables["DW_JOB_STRIPED"] = f"{striped}/"
             if directives.private:
-                prolog = self._settings.node_folder
+                prolog = "" if shown else self._settings.node_folder
                 private = Path(prolog) / job.token if prolog else private_folder(files, job.token)
                 variables["DW_JOB_PRIVATE"] = f"{private}/"
         for name in directives.persistents:
             variable = f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"
-            variables[variable] = f"{self._files_path(name)}/"
+            variables[variable] = f"{self._persistent_path(name)}/"
         home = home_of(job, directives)
         variables |= self._tokens.variables(job, home)
         return variables | ({"FOREBAY_RESERVATION": home} if home else {})
+
+    def _persistent_path(self, name: str) -> Path:
+        if not self._job_files.are_shown(name):
+            return self._files_path(name)
+        with self._link.admin() as admin:
+            return Path(self._settings.node_folder) / ".mounts" / admin.reservation(name).id
 
     def _files_path(self, reservation: str) -> Path:
         with self._link.admin() as admin:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from forebay.errors import (
@@ -30,6 +31,7 @@ from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_ending import JobEnding
 from forebay.workflows.slurm.job_environment import JobEnvironment, home_of
+from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_making import JobMaking
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.job_stages import JobStages
@@ -43,6 +45,7 @@ from forebay.workflows.slurm.processes import (
     is_unknown,
     job_facts,
     known_job,
+    node_addresses,
     wait_until_quiet,
 )
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -71,7 +74,9 @@ class SlurmJobs:
         root: Path,
         settings: SlurmSettings,
         instance_variables: dict[str, str],
+        job_files: JobFiles,
     ) -> None:
+        self.job_files = job_files
         self._reservations = reservations
         self.slow_calls = slow_calls
         self.settings = settings
@@ -81,9 +86,11 @@ class SlurmJobs:
         self._making = JobMaking(self._records, reservations, attachments, self.persistents, slow_calls, settings)
         self._stages = JobStages(self._records, supervisor, settings)
         self._tokens = JobTokens(root, settings, link)
-        self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings, self._tokens)
+        self._ending = JobEnding(
+            database, self._records, reservations, attachments, slow_calls, settings, self._tokens, job_files
+        )
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
-        environment = JobEnvironment(link, settings, self._tokens, instance_variables)
+        environment = JobEnvironment(link, settings, self._tokens, instance_variables, job_files)
         self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of)
 
     def check(self, directives: Directives) -> None:
@@ -174,11 +181,15 @@ class SlurmJobs:
             if job.state in (JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED):
                 raise RefusedError(f"job {token} is over already: it is in {job.state.value}")
             directives = Directives.from_json(job.directives)
-            if nodes is None and (directives.private or self.settings.nodes):
+            shown = await in_thread(self.job_files.shown_of, job, directives)
+            if nodes is None and (directives.private or self.settings.nodes or shown):
                 nodes = tuple(parse_node_names((await known_job(self.settings.squeue, token)).nodes))
             try:
-                self._check_nodes(directives, nodes or ())
-            except InvalidArgumentError as error:
+                self._check_nodes(directives, nodes or (), shown)
+                if shown:
+                    addresses = await node_addresses(self.settings.sinfo, nodes or ())
+                    await in_thread(self.job_files.open, job, directives, addresses)
+            except ForebayError as error:
                 await self._records.note(job, f"pre_run: {error.what}")
                 raise
             own = await self.expanded(token, job.owner_uid, Directives(streams=raw.streams, matched=raw.matched))
@@ -204,6 +215,10 @@ class SlurmJobs:
                 await self._records.note(
                     job, "post_run: processes of the job still run; what they write now may be missed"
                 )
+            try:
+                await self._settle(job)
+            except ForebayError as error:  # data_out tries again, and copies nothing before
+                _log.warning("job %s: its nodes are not fenced yet: %s", token, error)
 
     async def data_out(self, token: str) -> None:
         """Stages out what the job's directives say; raises the first failure."""
@@ -212,7 +227,12 @@ class SlurmJobs:
             if job.state is JobState.DRAINED:
                 return
             job = await self._records.change(job, state=JobState.DATA_OUT, reason="")
-            await self._stages.carry_out(job, "data_out", outward_stages)
+            try:
+                unclean = await self._settle(job)
+            except ForebayError as error:
+                await self._records.note(job, f"data_out: its nodes are not fenced: {error.what}")
+                raise
+            await self._stages.carry_out(job, "data_out", partial(outward_stages, unclean_nodes=tuple(unclean)))
             await self._records.change(job, state=JobState.DRAINED, reason="")
 
     async def teardown(self, token: str, *, hurry: bool) -> bool:
@@ -232,6 +252,16 @@ class SlurmJobs:
             await self._ending.end(job, discard=discard)
             await self.write_slurm_files()
             return True
+
+    async def _settle(self, job: JobRow) -> list[str]:
+        """No node of the job changes its files any more; those that were not clean, which the job's user is told."""
+        before = await in_thread(self.job_files.unclean, job)
+        unclean = await in_thread(self.job_files.settle, job)
+        if unclean != before and not await comment_on(
+            self.settings.scontrol, job.token, f"forebay: {await in_thread(self.job_files.note_on, job)}"
+        ):
+            _log.warning("job %s: Slurm takes no comment on its nodes", job.token)
+        return unclean
 
     async def _was_cancelled(self, token: str) -> bool:
         """True only if Slurm says so, and that no process of the job is left."""
@@ -259,6 +289,7 @@ class SlurmJobs:
                 else:
                     await self._renew_token(job, now_ns)
         await self._records.forget_old()
+        await in_thread(self.job_files.reconcile)
 
     async def _renew_token(self, job: JobRow, now_ns: int) -> None:
         home = home_of(job, Directives.from_json(job.directives))
@@ -284,7 +315,12 @@ class SlurmJobs:
         if directives.note and not await comment_on(self.settings.scontrol, token, f"forebay: {directives.note}"):
             _log.warning("job %s: Slurm takes no comment: %s", token, directives.note)
 
-    def _check_nodes(self, directives: Directives, nodes: tuple[str, ...]) -> None:
+    def _check_nodes(self, directives: Directives, nodes: tuple[str, ...], shown: list[str]) -> None:
+        if directives.private and len(nodes) > 1 and shown:
+            raise InvalidArgumentError(
+                f"access_mode=private works on one node where files are mounted, and the job has {len(nodes)}; ask for "
+                "one node, or use striped. `scontrol release` runs the job again"
+            )
         if directives.private and len(nodes) > 1 and not self.settings.node_folder:
             raise InvalidArgumentError(
                 f"access_mode=private works on one node here, and the job has {len(nodes)}; ask for one node, or use "

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 from forebay.cli.chosen import named
 from forebay.cli.output import JsonOption, print_json
 from forebay.errors import StorageError, UnsupportedError
+from forebay.workflows.slurm.node_files import NodeFiles
 
 __all__ = ["job_begin", "job_end", "job_program"]
 
@@ -40,14 +42,42 @@ def job_begin(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Prepare this node for a Slurm job: look for its files, make its private scratch. A prolog runs `forebay-job`."""
+    """Prepare this node for a Slurm job: look for its files or mount them, make its private scratch. A prolog runs
+    `forebay-job`, or this where nodes mount files.
+    """
+    if (files := NodeFiles.configured(node or _this_node())) is not None:
+        _tell("made", files.begin(job), as_json)
+        return
     _run("begin", job, ["--node", node] if node else [], "made", as_json)
 
 
 @job_end_app.command(epilog="Example: forebay job-end 17")
-def job_end(job: JobArgument, as_json: JsonOption = False) -> None:
-    """Remove what job-begin made on this node, and what lost jobs left. An epilog runs `forebay-job`."""
+def job_end(
+    job: JobArgument,
+    node: Annotated[
+        str, typer.Option("--node", envvar="SLURMD_NODENAME", help="This node's name; by default what Slurm tells.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what job-begin made on this node, and what lost jobs left. An epilog runs `forebay-job`, or this where
+    nodes mount files.
+    """
+    if (files := NodeFiles.configured(node or _this_node())) is not None:
+        _tell("removed", files.end(job), as_json)
+        return
     _run("end", job, [], "removed", as_json)
+
+
+def _this_node() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _tell(word: str, links: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json({word: links})
+        return
+    for link in links:
+        sys.stdout.write(f"{word} {link}\n")
 
 
 def _run(verb: str, job: str, options: list[str], word: str, as_json: bool) -> None:

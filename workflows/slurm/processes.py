@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError
@@ -29,6 +31,7 @@ __all__ = [
     "job_facts",
     "job_fields",
     "known_job",
+    "node_addresses",
     "release",
     "wait_until_quiet",
 ]
@@ -155,6 +158,30 @@ async def job_facts(squeue: str, token: str) -> JobFacts | None:
             state, uid, nodes, account = rest
             return JobFacts(state, int(uid), nodes.strip(), account.strip())
     return None
+
+
+async def node_addresses(sinfo: str, nodes: Sequence[str]) -> dict[str, str]:
+    """The address of each node, as slurm.conf has it (NodeAddr).
+
+    Raises
+    ------
+    InvalidArgumentError
+        Slurm does not answer, does not know one, or the address cannot be found.
+    """
+    if not nodes:
+        raise InvalidArgumentError("Slurm does not say which nodes the job has")
+    answer = await _answer(sinfo, "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%o")
+    if answer is None or answer[0] != 0:
+        raise InvalidArgumentError(f"Slurm does not answer `{sinfo} --Node`, which the manager needs")
+    told = dict(line.strip().split("|", 1) for line in answer[1].splitlines() if "|" in line)
+    addresses = {}
+    for node in nodes:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(told[node], None, type=socket.SOCK_STREAM)
+        except (KeyError, OSError):
+            raise InvalidArgumentError(f"the address of node {node[:80]} is not known; see NodeAddr") from None
+        addresses[node] = str(found[0][4][0])
+    return addresses
 
 
 async def comment_on(scontrol: str, token: str, text: str) -> bool:

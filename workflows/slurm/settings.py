@@ -58,6 +58,11 @@ class SlurmSettings:
         return str(Path(self.scontrol).with_name("squeue"))
 
     @property
+    def sinfo(self) -> str:
+        """Likewise."""
+        return str(Path(self.scontrol).with_name("sinfo"))
+
+    @property
     def granularity_bytes(self) -> int:
         """The pool's unit."""
         return parse_size(self.granularity)

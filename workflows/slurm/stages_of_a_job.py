@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.slurm.directive_parsing import parse_list
@@ -23,8 +25,8 @@ def following_stages(job: JobRow) -> dict[str, Job]:
     return {f"follow {number}": _matched_job(job, stage, follow=True) for number, stage in enumerate(matched, start=1)}
 
 
-async def outward_stages(job: JobRow) -> dict[str, Job]:
-    """What is staged out after the job has ended."""
+async def outward_stages(job: JobRow, unclean_nodes: tuple[str, ...] = ()) -> dict[str, Job]:
+    """What is staged out after the job has ended; receipts name the nodes that were not clean."""
     requests = await _file_stages(job, inward=False)
     for number, stream in enumerate(Directives.from_json(job.directives).streams, start=1):
         requests[f"stream {number}"] = StepsJob(
@@ -37,7 +39,10 @@ async def outward_stages(job: JobRow) -> dict[str, Job]:
     # What those that follow have not taken: they may have failed, or had too little time.
     for number, matched in enumerate(Directives.from_json(job.directives).matched, start=1):
         requests[f"files {number}"] = _matched_job(job, matched, follow=False)
-    return requests
+    return {
+        name: request if isinstance(request, StepsJob) else replace(request, unclean_nodes=unclean_nodes)
+        for name, request in requests.items()
+    }
 
 
 async def _file_stages(job: JobRow, *, inward: bool) -> dict[str, Job]:

@@ -129,6 +129,15 @@ class ManagerClient(Closing):
         """Gives up a server of the pool that will not come back, with its reservations."""
         return self._ask("DELETE", f"/servers/{quote(name, safe='')}")
 
+    def files_on_node(self, job: str, node: str) -> Json:
+        """What a node of a Slurm job mounts; for root of that node. `state` is "none", "wait" or "mount"."""
+        return self._ask("POST", "/slurm/nodes/begin", body={"job": job, "node": node})
+
+    def report_node(self, job: str, run: int, node: str, state: str, reason: str = "") -> Json:
+        """Tells that a node has mounted a job's files, or has let go of them."""
+        body = {"job": job, "run": run, "node": node, "state": state, "reason": reason}
+        return self._ask("POST", "/slurm/nodes/report", body=body)
+
     def drain(self, reason: str = "", server: str = "") -> Json:
         """Lets a server make no new reservations; "": the one on the manager's node."""
         return self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})

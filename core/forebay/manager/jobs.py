@@ -53,6 +53,8 @@ class FilesJob:
     group: int | None = None  #: likewise, the group
     acls: bool = False  #: access lists of files of whom the stage runs as are carried
     wait_closed_seconds: float = 60.0  #: for a file that a program has open for writing
+    #: of a Slurm job: nodes that were fenced before they had written out their files, of which something may be missing
+    unclean_nodes: tuple[str, ...] = ()
 
     kind = "files"
 
@@ -75,6 +77,7 @@ class MatchedFilesJob:
     accept_gaps: bool = False  #: chosen names that went before they could be taken are no failure
     replace: bool = False  #: what somebody else put into the destination may be replaced
     acls: bool = False  #: as of `FilesJob`
+    unclean_nodes: tuple[str, ...] = ()  #: as of `FilesJob`
 
     kind = "matched-files"
 
@@ -95,9 +98,10 @@ def job_from_json(document: dict[str, Any]) -> Job:
         if kind == StepsJob.kind:
             return StepsJob(**(fields | {"variables": tuple(fields.get("variables", ()))}))
         if kind == FilesJob.kind:
-            return FilesJob(**fields)
+            return FilesJob(**(fields | {"unclean_nodes": tuple(fields.get("unclean_nodes", ()))}))
         if kind == MatchedFilesJob.kind:
-            return MatchedFilesJob(**(fields | {"exclude": tuple(fields.get("exclude", ()))}))
+            lists = {name: tuple(fields.get(name, ())) for name in ("exclude", "unclean_nodes")}
+            return MatchedFilesJob(**(fields | lists))
     except TypeError as error:
         raise InvalidArgumentError(f"this is no stage: {error}") from None
     raise InvalidArgumentError(f"there is no stage of kind {kind!r}")

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of jobs on their nodes, as the manager sees them: opened for the nodes that Slurm lists, closed before anything
+is copied. docs/design/files-on-nodes.md has the order of calls.
+
+A node is clean when its epilog has said so. Every other one is fenced, and its row says what may be missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
+from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
+from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.name_turns import NameTurns
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.directives import Directives
+
+__all__ = ["JobFiles"]
+
+_log = logging.getLogger(__name__)
+
+_SHOWN_MAX = 3
+_REASON_CHARACTERS_MAX = 200
+_BEFORE_RUN = (JobState.SETUP, JobState.DATA_IN, JobState.PRE_RUN)
+
+
+class JobFiles:
+    """Those of one instance's jobs. Usable from several threads; what may take long waits for its reservation alone.
+
+    Parameters
+    ----------
+    engines : FilesEngines, optional
+        None: no pool of the configuration shows files on other nodes.
+    """
+
+    def __init__(self, database: Database, reservations: Reservations, engines: FilesEngines | None) -> None:
+        self._table = JobNodeTable(database)
+        self._jobs = JobTable(database)
+        self._database = database
+        self._reservations = reservations
+        self._engines = engines
+        self._turns = NameTurns()
+
+    def are_shown(self, reservation: str) -> bool:
+        """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
+        row = self._database.reservation(reservation) if self._engines is not None and reservation else None
+        if row is None or row.server:
+            return False
+        pool = self._reservations.pools.settings.pools.get(row.pool)
+        return pool is not None and bool(pool.files_driver)
+
+    def shown_of(self, job: JobRow, directives: Directives) -> list[str]:
+        """Names of the reservations of the job whose files its nodes mount."""
+        names = [job.reservation, *directives.persistents]
+        return [name for name in names if self.are_shown(name)]
+
+    def open(self, job: JobRow, directives: Directives, nodes: Mapping[str, str]) -> None:
+        """Opens them for these nodes, by their addresses; idempotent. Raises as the driver does."""
+        for name in self.shown_of(job, directives):
+            info = self._reservations.info(name)
+            with self._turns.of(info.id):
+                assert self._engines is not None
+                mounts = self._engines.open(info.id, Path(info.files_path), nodes)
+                for node, mount in mounts.items():
+                    self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
+
+    def answer(self, token: str, node: str) -> dict[str, Any]:
+        """What a node mounts for a job. `state`: "none": nothing. "wait": ask again. "mount": these.
+
+        Raises
+        ------
+        PermissionDeniedError
+            Slurm has not listed the node for this job.
+        """
+        job = self._jobs.current(token)
+        if job is None or job.state.is_final:
+            return {"state": "none"}
+        if not self.shown_of(job, Directives.from_json(job.directives)):
+            return {"state": "none"}
+        if job.state in _BEFORE_RUN:
+            return {"state": "wait"}
+        rows = [row for row in self._table.of_job(job.id) if row.node == node]
+        if not rows:
+            raise PermissionDeniedError(f"Slurm did not list node {node[:80]} for job {token}")
+        if job.state is not JobState.RUNNING or any(row.state.has_let_go for row in rows):
+            raise PermissionDeniedError(f"job {token} is over on node {node[:80]}")
+        return {
+            "state": "mount",
+            "run": job.run,
+            "uid": job.owner_uid,
+            "gid": job.owner_gid,
+            "striped": self._id_of(job.reservation) if job.reservation else "",
+            "mounts": [
+                {"id": row.reservation_id, "source": row.source, "port": row.port, "tree": row.tree} for row in rows
+            ],
+        }
+
+    def report(self, token: str, run: int, node: str, state: str, reason: str) -> dict[str, Any]:
+        """What a node says of itself: "mounted", "failed", "clean" or "unclean". An unclean one is fenced when this
+        returns. `fenced`: it was not clean in time, whatever it says now.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such node of such a run.
+        """
+        job = self._jobs.current(token)
+        rows = [] if job is None or job.run != run else [row for row in self._of(job) if row.node == node]
+        if not rows:
+            raise NotFoundError(f"node {node[:80]} has no files of job {token}")
+        reason = reason[:_REASON_CHARACTERS_MAX]
+        for row in rows:
+            with self._turns.of(row.reservation_id):
+                now = self._row_now(row)
+                if now is None or now.state.has_let_go:
+                    continue
+                if state == "clean":
+                    self._table.change(now, JobNodeState.CLEAN)
+                elif state == "unclean":
+                    self._fence([now], reason)
+                else:
+                    self._table.change(now, JobNodeState.MOUNTED if state == "mounted" else now.state, reason)
+        assert job is not None
+        return {"fenced": any(row.state is JobNodeState.FENCED for row in self._of(job) if row.node == node)}
+
+    def settle(self, job: JobRow) -> list[str]:
+        """Takes the ways in of all of the job's nodes away. When it returns, the job's files change no more but by the
+        home's own programs. The nodes that were not clean.
+
+        Raises
+        ------
+        ForebayError
+            It is not sure that nothing of them can land.
+        """
+        by_reservation: dict[str, list[JobNodeRow]] = {}
+        for row in self._of(job):
+            by_reservation.setdefault(row.reservation_id, []).append(row)
+        for reservation_id in by_reservation:
+            with self._turns.of(reservation_id):
+                rows = [row for row in self._of(job) if row.reservation_id == reservation_id]
+                unclean = [row for row in rows if not row.state.has_let_go]
+                self._fence(unclean, "")
+                # Those that were clean, unless another job uses the same way in.
+                others = self._nodes_of_others(job, reservation_id)
+                clean = [row.node for row in rows if row.state is JobNodeState.CLEAN and row.node not in others]
+                if clean and self._engines is not None:
+                    self._engines.fence(reservation_id, clean)
+        return self.unclean(job)
+
+    def unclean(self, job: JobRow) -> list[str]:
+        """Nodes whose ways in were taken before they had let go."""
+        return sorted({row.node for row in self._of(job) if row.state is JobNodeState.FENCED})
+
+    def note_on(self, job: JobRow) -> str:
+        """For `forebay why`: which node has not mounted, and which was not clean; "" without any."""
+        rows = self._of(job)
+        waits = {row.node: row.reason for row in rows if row.state is JobNodeState.OPEN}
+        fenced = {row.node: row.reason for row in rows if row.state is JobNodeState.FENCED}
+        texts = []
+        if waits and job.state is JobState.RUNNING:
+            texts.append(f"{_listed(waits)} has not mounted its files")
+        if fenced:
+            texts.append(
+                f"{_listed(fenced)} was fenced before it had written out its files: what its programs had not synced "
+                "may be missing"
+            )
+        return "; ".join(texts)
+
+    def end(self, job: JobRow) -> None:
+        """The job has no way in any more, on no node; engines that nobody else needs end. Idempotent. Raises as
+        `settle`.
+        """
+        self.settle(job)
+        for reservation_id in {row.reservation_id for row in self._of(job)}:
+            with self._turns.of(reservation_id):
+                if self._engines is not None and not self._nodes_of_others(job, reservation_id):
+                    self._engines.close(reservation_id)
+
+    def reconcile(self) -> None:
+        """Ends engines that no job needs, and forgets nodes of jobs that are forgotten."""
+        if self._engines is None:
+            return
+        for reservation_id in self._engines.reservations():
+            with self._turns.of(reservation_id):
+                if not self._needed(reservation_id):
+                    _log.warning("files of %s are shown to no job any more", reservation_id)
+                    try:
+                        self._engines.close(reservation_id)
+                    except ForebayError as error:
+                        _log.warning("files of %s: %s", reservation_id, error)
+        self._table.forget_gone()
+
+    def start_ended(self) -> None:
+        """Starts engines again whose daemons have ended."""
+        if self._engines is not None:
+            self._engines.start_ended()
+
+    def let_go(self, reservation: ReservationRow) -> None:
+        """The reservation is about to be destroyed, whoever uses it."""
+        if self._engines is not None and reservation.id:
+            with self._turns.of(reservation.id):
+                self._engines.close(reservation.id)
+
+    def _of(self, job: JobRow) -> list[JobNodeRow]:
+        return self._table.of_job(job.id)
+
+    def _row_now(self, row: JobNodeRow) -> JobNodeRow | None:
+        rows = self._table.of_job(row.job_id)
+        return next((now for now in rows if (now.reservation_id, now.node) == (row.reservation_id, row.node)), None)
+
+    def _fence(self, rows: list[JobNodeRow], reason: str) -> None:
+        """Of one reservation. The rows change when it is sure."""
+        if not rows:
+            return
+        if self._engines is not None:
+            self._engines.fence(rows[0].reservation_id, [row.node for row in rows])
+        for row in rows:
+            _log.warning("node %s is fenced from %s%s", row.node, row.tree, f": {reason}" if reason else "")
+            self._table.change(row, JobNodeState.FENCED, reason or row.reason)
+
+    def _nodes_of_others(self, job: JobRow, reservation_id: str) -> set[str]:
+        """Nodes that other runs still have in use."""
+        rows = self._table.of_reservation(reservation_id)
+        return {row.node for row in rows if row.job_id != job.id and self._is_in_use(row)}
+
+    def _needed(self, reservation_id: str) -> bool:
+        return any(self._is_in_use(row) for row in self._table.of_reservation(reservation_id))
+
+    def _is_in_use(self, row: JobNodeRow) -> bool:
+        if row.state.has_let_go:
+            return False
+        job = self._jobs.numbered(row.job_id)
+        return job is not None and not job.state.is_final
+
+    def _id_of(self, reservation: str) -> str:
+        row = self._database.reservation(reservation)
+        return "" if row is None else row.id
+
+
+def _listed(nodes: dict[str, str]) -> str:
+    shown = [f"{node} ({reason})" if reason else node for node, reason in sorted(nodes.items())[:_SHOWN_MAX]]
+    more = len(nodes) - len(shown)
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(shown)}{f' and {more} more' if more else ''}"

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prolog and epilog of a node that mounts jobs' files: what `forebay job-begin` and `job-end` do where the
+configuration has `[files] server`.
+
+The prolog asks the manager as root, mounts, and links `node_folder/JOB`. The epilog writes out, unmounts, and says so.
+What it cannot do in time it says, too: the manager then fences this node, and the mount is taken away. Both end in
+bounded time, whatever the manager and the servers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from forebay.errors import DisconnectedError, ForebayError, NotFoundError, StorageError
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
+from forebay.workflows.files.node_mounts import NodeMounts, Wanted
+from forebay.workflows.files.settings import FilesSettings
+from forebay.workflows.manager.configuration import configuration_file, read_configuration
+from forebay.workflows.slurm.processes import job_fields
+from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.staging.publication import write_whole
+
+__all__ = ["NodeFiles"]
+
+_T = TypeVar("_T")
+
+_POLL_SECONDS = 0.3
+#: Beyond the time that each part has, for what nothing can cut short.
+_GRACE_SECONDS = 30
+#: A report may wait for a fence.
+_REPORT_SECONDS = 60.0
+_JOB = re.compile(r"[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """One node's."""
+
+    node: str
+    mounts: NodeMounts
+    settings: FilesSettings
+    scontrol: str
+    connect: Callable[[], ManagerClient]
+    is_home: bool  #: the manager runs here
+
+    @classmethod
+    def configured(cls, node: str) -> NodeFiles | None:
+        """By the centre's configuration; None: nodes mount nothing here.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The configuration is none.
+        """
+        path = configuration_file()
+        tables = read_configuration(path)
+        settings = FilesSettings.from_configuration(tables, path)
+        slurm = SlurmSettings.from_configuration(tables, path)
+        if settings is None or not settings.server or slurm is None or not slurm.node_folder:
+            return None
+        os.environ.setdefault("FOREBAY_SERVER", settings.server)
+        instance = Instance.below(str(tables["root"])) if "root" in tables else Instance.current()
+        return cls(
+            node,
+            NodeMounts(Path(slurm.node_folder)),
+            settings,
+            slurm.scontrol,
+            lambda: ManagerClient(instance),
+            os.path.exists(instance.manager_endpoint),
+        )
+
+    def begin(self, job: str) -> list[str]:
+        """The prolog: mounts what the job has, and makes its link, which is returned.
+
+        Raises
+        ------
+        ForebayError
+            The job cannot run here; Slurm drains the node and requeues the job.
+        """
+        _check(job)
+        deadline = time.monotonic() + self.settings.begin_seconds_max
+        signal.alarm(round(self.settings.begin_seconds_max) + 2 * _GRACE_SECONDS)
+        answer = self._answer(job, deadline)
+        if answer is None or answer["state"] == "none":
+            return []
+        self.mounts.prepare()
+        # Before anything is mounted: whatever happens next, the epilog knows of it.
+        write_whole(self._answer_file(job), json.dumps(answer) + "\n", mode=0o600, durable=False)
+        try:
+            for mount in answer["mounts"]:
+                self.mounts.mount(self._wanted(mount), deadline)
+            links = [self._link(job, answer["striped"])] if answer["striped"] else []
+        except ForebayError as error:
+            self._report(job, answer, "failed", error.what)
+            raise
+        self._report(job, answer, "mounted", "")
+        return links
+
+    def end(self, job: str) -> list[str]:
+        """The epilog: what it removed. Idempotent.
+
+        Raises
+        ------
+        StorageError
+            The job's files are still mounted here.
+        """
+        _check(job)
+        deadline = time.monotonic() + self.settings.end_seconds_max
+        signal.alarm(round(self.settings.end_seconds_max + 2 * _REPORT_SECONDS) + _GRACE_SECONDS)
+        answer = self._known_answer(job)
+        if answer is None:  # the node was started anew, or the prolog found nothing
+            return []
+        removed = self._remove_link(job)
+        elsewhere = self._ids_of_others(job)
+        wrong = ""
+        for mount in answer["mounts"]:
+            reservation = mount["id"]
+            if not self.mounts.is_mounted(reservation):
+                continue
+            said = self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline)
+            if not said and reservation not in elsewhere:
+                said = self.mounts.unmount(reservation, deadline)
+            wrong = wrong or said
+        self._report(job, answer, "unclean" if wrong else "clean", wrong)
+        for mount in answer["mounts"]:
+            if mount["id"] not in elsewhere:
+                self.mounts.detach(mount["id"], time.monotonic() + _GRACE_SECONDS)
+        self._answer_file(job).unlink(missing_ok=True)
+        if wrong:
+            sys.stderr.write(f"job {job} was not clean on {self.node}: {wrong}\n")
+        return removed
+
+    def _answer(self, job: str, deadline: float) -> dict[str, Any] | None:
+        """The manager's; None: it is away, and Slurm says that the job has no burst buffer.
+
+        Raises
+        ------
+        StorageError
+            Neither says what the job has, until the deadline.
+        """
+        while True:
+            try:
+                answer = self._ask(lambda client: client.files_on_node(job, self.node))
+                if answer["state"] != "wait":
+                    return answer
+                why = "its exports are not open"
+            except (DisconnectedError, NotFoundError) as error:
+                why = error.what
+                fields = asyncio.run(job_fields(self.scontrol, job))
+                if fields and not fields.get("BurstBuffer", "").strip("() \n").replace("null", ""):
+                    return None
+            if time.monotonic() > deadline:
+                raise StorageError(f"job {job} does not get its files on {self.node} in time: {why}")
+            time.sleep(_POLL_SECONDS)
+
+    def _report(self, job: str, answer: dict[str, Any], state: str, reason: str) -> None:
+        """Tells the manager, for a time: one that never hears takes the node for unclean."""
+        deadline = time.monotonic() + _REPORT_SECONDS
+        while True:
+            try:
+                self._ask(lambda client: client.report_node(job, answer["run"], self.node, state, reason))
+                return
+            except NotFoundError:  # the job is over, and so is its way in
+                return
+            except ForebayError as error:
+                if time.monotonic() > deadline:
+                    sys.stderr.write(f"the manager does not hear that job {job} is {state} here: {error}\n")
+                    return
+            time.sleep(_POLL_SECONDS)
+
+    def _ask(self, call: Callable[[ManagerClient], _T]) -> _T:
+        client = self.connect()
+        try:
+            return call(client)
+        finally:
+            client.close()
+
+    def _wanted(self, mount: dict[str, Any]) -> Wanted:
+        if self.is_home:
+            return Wanted(str(mount["id"]), str(mount["tree"]), 0)
+        return Wanted(str(mount["id"]), str(mount["source"]), int(mount["port"]))
+
+    def _link(self, job: str, reservation: str) -> str:
+        """`node_folder/JOB`, to the job's folder in what is mounted now."""
+        if not self.mounts.is_mounted(reservation):
+            raise StorageError(f"the files of job {job} are not mounted any more", str(self.mounts.folder))
+        link = self.mounts.folder / job
+        made = self.mounts.folder / f".{job}.new"
+        try:
+            made.unlink(missing_ok=True)
+            made.symlink_to(self.mounts.place(reservation) / job)
+            made.replace(link)
+        except OSError as error:
+            raise StorageError(f"the job's link cannot be made: {error.strerror}", str(link)) from None
+        return str(link)
+
+    def _remove_link(self, job: str) -> list[str]:
+        link = self.mounts.folder / job
+        if not link.is_symlink():
+            return []
+        link.unlink(missing_ok=True)
+        return [str(link)]
+
+    def _answer_file(self, job: str) -> Path:
+        return self.mounts.folder / ".answers" / job
+
+    def _known_answer(self, job: str) -> dict[str, Any] | None:
+        try:
+            answer = json.loads(self._answer_file(job).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        assert isinstance(answer, dict)
+        return answer
+
+    def _ids_of_others(self, job: str) -> set[str]:
+        """Reservations that other jobs have mounted on this node, too."""
+        ids: set[str] = set()
+        for path in self._answer_file(job).parent.iterdir():
+            if _JOB.fullmatch(path.name) and path.name != job and (other := self._known_answer(path.name)):
+                ids |= {mount["id"] for mount in other["mounts"]}
+        return ids
+
+
+def _check(job: str) -> None:
+    if _JOB.fullmatch(job) is None:
+        raise StorageError(f"'{job[:80]}' is no job number")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests of jobs' nodes: what they mount, and that they have let go of it. Root of a node makes them, which comes
+through a server of the pool, by MUNGE or introduced by the server of its node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from forebay.errors import PermissionDeniedError
+from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.slurm.job_files import JobFiles
+
+__all__ = ["build_node_router"]
+
+
+class NodeRequest(BaseModel):
+    """A node and a job."""
+
+    job: str = Field(pattern="^[1-9][0-9]{0,18}$")
+    node: str = Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")
+
+
+class NodeReport(NodeRequest):
+    """What has become of the job's files on the node."""
+
+    run: int = Field(description="as the answer to the node's request said")
+    state: Literal["mounted", "failed", "clean", "unclean"]
+    reason: str = Field(default="", max_length=1000)
+
+
+def build_node_router(files: JobFiles) -> APIRouter:
+    """The routes."""
+    router = APIRouter()
+
+    @router.post("/slurm/nodes/begin")
+    async def begin(request: NodeRequest, peer: CurrentPeer) -> dict[str, Any]:
+        """What the node mounts for the job."""
+        _check_root(peer)
+        return await asyncio.to_thread(files.answer, request.job, request.node)
+
+    @router.post("/slurm/nodes/report")
+    async def report(request: NodeReport, peer: CurrentPeer) -> dict[str, Any]:
+        """Takes note; an unclean node is fenced when this is answered."""
+        _check_root(peer)
+        return await asyncio.to_thread(
+            files.report, request.job, request.run, request.node, request.state, request.reason
+        )
+
+    return router
+
+
+def _check_root(peer: Peer) -> None:
+    if not peer.is_administrator:
+        raise PermissionDeniedError("only root of a job's node asks for its mounts")
