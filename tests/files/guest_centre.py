@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A centre whose nodes are guests: an instance of root's on this machine, which shows files by NFS, and a Slurm with
+MUNGE, whose nodes see neither the instance's root nor its sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.workflows.files.daemons import end_daemons, find_daemons
+from forebay.workflows.files.mounts import mounts_below
+from tests.slurm.centre import programs
+from tests.slurm.cluster import SLURM, Cluster, wait_for
+from tests.support.guests import Guest, GuestNetwork
+from tests.support.instance import CommandLineInstance
+from tests.support.munged import Munged
+
+__all__ = ["CAPACITY", "GuestCentre", "guest_centre"]
+
+#: What a job asks for: XFS takes 300 MiB or more.
+CAPACITY = "320MiB"
+_NODE = "NodeName={name} NodeHostname={name} NodeAddr={address} CPUs=2 RealMemory=200 State=UNKNOWN"
+_CGROUP = "CgroupPlugin=cgroup/v1\n"
+
+
+class _GuestCluster(Cluster):
+    """Slurm's daemon here, its nodes in guests."""
+
+    def __init__(
+        self, folder: Path, configuration: Path, guests: dict[str, Guest], network: GuestNetwork, munged: Munged
+    ) -> None:
+        super().__init__(
+            folder,
+            programs(),
+            configuration,
+            node_count=len(guests),
+            scripts={"cgroup.conf": _CGROUP},
+            more=f"Prolog={folder.parent}/begin\nEpilog={folder.parent}/end\nPrologFlags=Alloc\nJobRequeue=0\n"
+            "PrologEpilogTimeout=300",
+        )
+        self._guests = guests
+        self._munged = munged
+        self._key = folder / "munge.key"
+        self._key.touch(mode=0o600)
+        self._key.write_bytes((munged.folder / "key").read_bytes())
+        lines = []
+        for line in self.configuration.read_text().splitlines():
+            if line.startswith("NodeName="):
+                continue
+            if line.startswith("PartitionName="):
+                lines += [_NODE.format(name=name, address=guest.address) for name, guest in guests.items()]
+            changed = {
+                "SlurmctldHost": f"{socket.gethostname().split('.')[0]}({network.host})",
+                "AuthType": f"auth/munge\nAuthInfo=socket={munged.socket}",
+                "CredType": "cred/munge",
+                "SlurmdSpoolDir": "/run/spool.%n",
+                "SlurmdPidFile": "/run/slurmd.%n.pid",
+                "SlurmdLogFile": "/run/slurmd.log",
+            }
+            name = line.partition("=")[0]
+            lines.append(f"{name}={changed[name]}" if name in changed else line)
+        self.configuration.write_text("\n".join([*lines, "SlurmdPort=6818", "SlurmdTimeout=300", ""]))
+
+    def start_node(self, node: str) -> None:
+        """Starts munged and slurmd in the guest."""
+        guest, folder = self._guests[node], self._munged.folder
+        places = " ".join(f"--{name}-file={folder}/{name}" for name in ("log", "pid", "seed"))
+        guest.run(f"mkdir -p -m 755 {folder} && cp {self._key} {folder}/key && chmod 400 {folder}/key")
+        guest.run(f"munged --key-file={folder}/key --socket={self._munged.socket} {places}")
+        guest.run(f"SLURM_CONF={self.configuration} slurmd -N {node} </dev/null >/run/slurmd.out 2>&1")
+
+
+@dataclass(frozen=True)
+class GuestCentre:
+    """All of it."""
+
+    instance: CommandLineInstance
+    cluster: Cluster
+    guests: dict[str, Guest]
+    node_folder: str
+
+    def states(self) -> dict[str, str]:
+        """State of each job, by its number."""
+        return {job["token"]: job["state"] for job in self.instance.ask("status", "--all")["jobs"]}
+
+    def wait_until_gone(self, job: int) -> None:
+        """Until the manager has nothing of it any more, and Slurm neither."""
+        wait_for(lambda: self.states().get(str(job)) == "gone", f"job {job} to be gone", 180)
+        wait_for(lambda: f"JobID={job} " not in self.cluster.buffers(), f"Slurm to let go of job {job}", 60)
+
+    def submit(self, script: str, *options: str) -> int:
+        """A job of the ordinary user on both nodes; what it prints stays in the guest."""
+        return self.cluster.submit(script, "--nodes=2", "--output=/tmp/job-%j.out", *options)
+
+    def story(self, job: int) -> str:
+        """What the job, prologs and epilogs printed on the nodes that live."""
+        command = f"tail -n 30 /tmp/job-{job}.out /run/begin.log /run/end.log /run/slurmd.log"
+        texts = [guest.try_to_run(command)[1] for guest in self.guests.values() if guest.is_up]
+        return "\n".join([*texts, self.instance.logs()[-3000:]])
+
+    def daemons(self) -> list[Path]:
+        """Configurations of engines that run for this instance."""
+        found = []
+        for folder in (self.instance.root / "drivers").iterdir():
+            found += [file for file in folder.glob("*.conf") if find_daemons(file)]
+        return found
+
+    def must_be_clean(self) -> None:
+        """No mount, process, image or export is left, here and on the nodes that live."""
+        assert self.instance.ask("ls")["reservations"] == []
+        assert [path.name for path in (self.instance.root / "drivers").iterdir() if path.is_dir()] == []
+        mounts = Path("/proc/self/mounts").read_text()
+        assert f"{self.instance.root}/" not in mounts
+        loops = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
+        assert not any(text.startswith(f"{self.instance.root}/") for text in loops), loops
+        for guest in self.guests.values():
+            assert self.node_folder not in guest.run("cat /proc/mounts")
+            left = guest.run(f"find {self.node_folder} -mindepth 1 ! -name .mounts ! -name .answers 2>/dev/null || true")
+            assert left == ""
+        done = self.instance.run("doctor")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def guest_centre(folder: Path, python: Path, number: int) -> Iterator[GuestCentre]:
+    """Starts it below ``folder``, which all can enter, and which is neither below /tmp nor /run."""
+    names = ("n1", "n2")
+    node_folder = "/run/forebay-node"
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(GuestNetwork(number))
+        munged = stack.enter_context(Munged())
+        with socket.socket() as probe:
+            probe.bind((network.host, 0))
+            server = f"{network.host}:{probe.getsockname()[1]}"
+        configuration = folder / "forebay.toml"
+        configuration.write_text(
+            f'root = "{folder}/root"\nfiles_image = "xfs"\n'
+            f'[pools.default]\nfiles_driver = "nfs"\n'
+            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nend_seconds_max = 20.0\n'
+            f'[slurm]\nscheduler_user = "{SLURM}"\ngranularity = "{CAPACITY}"\nnode_folder = "{node_folder}"\n'
+        )
+        for verb in ("begin", "end"):
+            script = folder / verb
+            script.write_text(
+                f"#!/bin/sh\nexport FOREBAY_CONFIG={configuration} FOREBAY_MUNGE_SOCKET={munged.socket}\n"
+                f"exec {python} -m forebay job-{verb} >> /run/{verb}.log 2>&1\n"
+            )
+            script.chmod(0o755)
+        key = folder / "pool.key"
+        instance = CommandLineInstance(
+            folder / "root", capacity="2GiB", python=python, up_options=("--pool-key", str(key), "--listen", server)
+        )
+        instance.environment |= {
+            "FOREBAY_CONFIG": str(configuration),
+            "SLURM_CONF": str(folder / "slurm" / "etc" / "slurm.conf"),
+            "FOREBAY_MUNGE_SOCKET": str(munged.socket),
+        }
+        made = instance.run("servers", "key", str(key))
+        assert made.returncode == 0, made.stderr
+        stack.callback(_end_what_is_left, folder / "root")
+        stack.enter_context(instance)
+        wait_for((folder / "root" / "slurm" / "snapshot").exists, "the pool's list")
+        guests = {
+            name: stack.enter_context(
+                Guest(name, 10 + place, network, folder / f"guest-{name}", tmpfs=(str(folder / "root"),))
+            )
+            for place, name in enumerate(names, start=1)
+        }
+        cluster = _GuestCluster(folder / "slurm", configuration, guests, network, munged)
+        stack.enter_context(cluster)
+        yield GuestCentre(instance, cluster, guests, node_folder)
+
+
+def _end_what_is_left(root: Path) -> None:
+    """Engines and mounts of an instance that went down while a job had files, because a test failed."""
+    for file in root.glob("drivers/*/*.conf"):
+        end_daemons(file, time.monotonic() + 30)
+    for mount in mounts_below(root):
+        subprocess.run(["umount", "--lazy", mount.place], check=True)
