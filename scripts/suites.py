@@ -209,6 +209,17 @@ SUITES: dict[str, Suite] = {
         when=When.DEEP,
         packages=_SLURM,
     ),
+    "files": Suite(
+        "files of jobs on several nodes: the driver nfs, and a real Slurm whose nodes are guests with the real NFS client",
+        # One centre for all of them.
+        (Pytest(("tests/files",), per_core=0),),
+        seconds_max=1800,
+        packages=(
+            *_SLURM,
+            *("nfs-ganesha", "nfs-ganesha-vfs", "dbus", "nfs-common", "libnfs-utils", "munge", "libmunge2", "xfsprogs"),
+            *("user-mode-linux", "kmod", "iproute2"),
+        ),
+    ),
     "slurm-faults": Suite(
         "jobs that are cancelled, stages that fail and daemons that die, under a real Slurm",
         (Pytest(("tests/slurm/faults",), per_core=0),),

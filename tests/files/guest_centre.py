@@ -121,7 +121,9 @@ class GuestCentre:
         assert not any(text.startswith(f"{self.instance.root}/") for text in loops), loops
         for guest in self.guests.values():
             assert self.node_folder not in guest.run("cat /proc/mounts")
-            left = guest.run(f"find {self.node_folder} -mindepth 1 ! -name .mounts ! -name .answers 2>/dev/null || true")
+            left = guest.run(
+                f"find {self.node_folder} -mindepth 1 ! -name .mounts ! -name .answers 2>/dev/null || true"
+            )
             assert left == ""
         done = self.instance.run("doctor")
         assert done.returncode == 0, done.stdout + done.stderr

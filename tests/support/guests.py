@@ -134,9 +134,7 @@ class Guest:
         self._folder.mkdir(exist_ok=True)
         init = self._folder / "init"
         init.write_text(
-            _INIT.format(
-                tmpfs=" ".join(self._tmpfs), modules=" ".join(_MODULES), name=self.name, address=self.address
-            )
+            _INIT.format(tmpfs=" ".join(self._tmpfs), modules=" ".join(_MODULES), name=self.name, address=self.address)
         )
         init.chmod(0o755)
         command = [_KERNEL, "mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}", "quiet"]

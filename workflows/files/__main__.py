@@ -47,13 +47,16 @@ def _carry_out(operation: str) -> dict[str, Any]:
     match operation:
         case "prepare":
             first, _, last = _value("PORTS").partition("-")
-            return driver.prepare(Path(_value("TREE")), _value("ADDRESS"), range(int(first), int(last) + 1))
+            ports = range(int(first), int(last) + 1)
+            return driver.prepare(Path(_value("TREE")), _value("ADDRESS"), ports, float(_value("LEASE_SECONDS")))
         case "start":
-            return driver.start(float(_value("LEASE_SECONDS")))
+            return driver.start()
         case "ready":
             return driver.ready()
         case "admit":
             return driver.admit(json.loads(_value("NODES")))
+        case "release":
+            return driver.release(json.loads(_value("NODES")))
         case "fence":
             return driver.fence(json.loads(_value("NODES")))
         case "usage":

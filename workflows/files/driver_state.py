@@ -60,6 +60,7 @@ class DriverState:
     file_system: str  #: UUID of the tree's file system
     address: str
     port: int
+    lease_seconds: int
     exports_made: int = 0
     exports: dict[str, Export] = field(default_factory=dict)  #: by node
     daemons: dict[str, str] = field(default_factory=dict)  #: identity of each process, by its name

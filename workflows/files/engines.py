@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 #: What a process takes beside its operation.
 _PROCESS_SECONDS = 5.0
 _DRIVER = "nfs"
+_DAEMONS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,28 @@ class FilesEngines:
             TREE=str(tree),
             ADDRESS=self._settings.home_address,
             PORTS=self._settings.ports,
+            LEASE_SECONDS=str(self._settings.lease_seconds),
         )
         self._start(reservation)
         admitted = self._run("admit", reservation, NODES=json.dumps(dict(nodes)))
         return {node: NodeMount(mount["source"], mount["port"]) for node, mount in admitted["mounts"].items()}
 
     def fence(self, reservation: str, nodes: Sequence[str]) -> None:
-        """Takes these nodes' ways in; when it returns nothing that they send can land. Idempotent."""
-        if self.has(reservation):
+        """Takes these nodes' ways in; when it returns nothing that they have sent can land. Idempotent. Other nodes
+        wait meanwhile, about a second.
+        """
+        if nodes and self.has(reservation):
             self._run("fence", reservation, NODES=json.dumps(list(nodes)))
+
+    def release(self, reservation: str, nodes: Sequence[str]) -> None:
+        """Closes the ways in of nodes that have unmounted; idempotent. It is no fence."""
+        if nodes and self.has(reservation):
+            self._run("release", reservation, NODES=json.dumps(list(nodes)))
+
+    def stop(self, reservation: str) -> None:
+        """Takes all nodes' ways in, as `fence` does; idempotent."""
+        if self.has(reservation):
+            self._run("stop", reservation)
 
     def close(self, reservation: str) -> None:
         """Ends the engine, for all nodes; idempotent."""
@@ -106,19 +120,18 @@ class FilesEngines:
                     _log.warning("files of %s: %s", reservation, error)
 
     def _has_ended(self, reservation: str) -> bool:
-        """It was started, by what its state says, which is replaced as a whole; and was not told to stop."""
+        """Nodes need it, by what its state says, which is replaced as a whole; and it does not run."""
         try:
             state = json.loads((self._folder / reservation / STATE_NAME).read_text(encoding="utf-8"))
-            daemons, exports = state["daemons"], state["exports"]
-            wanted = bool(daemons) and any(not export["fenced"] for export in exports.values())
-            return wanted and any(
-                process_identity(int(identity.split("/")[1])) != identity for identity in daemons.values()
-            )
+            identities = state["daemons"].values()
+            alive = [process_identity(int(identity.split("/")[1])) == identity for identity in identities]
+            wanted = any(not export["fenced"] for export in state["exports"].values())
+            return wanted and (len(alive) < _DAEMONS or not all(alive))
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             return False
 
     def _start(self, reservation: str) -> None:
-        self._run("start", reservation, LEASE_SECONDS=str(self._settings.lease_seconds))
+        self._run("start", reservation)
         self._run("ready", reservation)
 
     def _run(self, operation: str, reservation: str, **values: str) -> dict[str, Any]:

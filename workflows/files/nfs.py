@@ -90,9 +90,10 @@ _EXPORT = """\
 EXPORT {{
   Export_Id = {number}; Path = "{tree}"; Pseudo = "/{node}.{number}"; Access_Type = None; Squash = Root_Squash;
   SecType = sys; Protocols = 4; Transports = TCP; PrivilegedPort = true; Attr_Expiration_Time = 0;
+  Anonymous_Uid = 65534; Anonymous_Gid = 65534;
   CLIENT {{
     Clients = {address}; Access_Type = RW; Squash = Root_Squash; SecType = sys; Protocols = 4; Transports = TCP;
-    PrivilegedPort = true;
+    PrivilegedPort = true; Anonymous_Uid = 65534; Anonymous_Gid = 65534;
   }}
   FSAL {{ Name = VFS; }}
 }}
@@ -108,8 +109,8 @@ class NfsDriver:
     incarnation: int
     deadline: float  #: on the monotonic clock
 
-    def prepare(self, tree: Path, address: str, ports: range) -> dict[str, Any]:
-        """Remembers what is to be shown and where; idempotent.
+    def prepare(self, tree: Path, address: str, ports: range, lease_seconds: float = 40.0) -> dict[str, Any]:
+        """Remembers what is to be shown, where, and how long a node that is cut off keeps its locks; idempotent.
 
         Raises
         ------
@@ -133,14 +134,17 @@ class NfsDriver:
             except NotFoundError:
                 with locked_folder(self.folder.parent, self.deadline):
                     port = _free_port(self.folder.parent, address, ports)
-                    state = DriverState(self.reservation, self.incarnation, str(tree), file_system, address, port)
+                    lease = round(lease_seconds)
+                    state = DriverState(
+                        self.reservation, self.incarnation, str(tree), file_system, address, port, lease
+                    )
                     fail_point("files.prepare.state")
                     write_state(self.folder, state)
             if (state.tree, state.file_system) != (str(tree), file_system):
                 raise RefusedError("another file system lies there than was shown before", str(tree))
             return {"port": state.port}
 
-    def start(self, lease_seconds: float) -> dict[str, Any]:
+    def start(self) -> dict[str, Any]:
         """Starts what does not run, with the exports that are open; idempotent."""
         with self._locked():
             state = self._state()
@@ -149,42 +153,13 @@ class NfsDriver:
             self._end()
             if _file_system_of(Path(state.tree)) != state.file_system:
                 raise RefusedError("another file system lies there than was shown before", state.tree)
-            # What was to be taken away is, with the daemon that had it.
-            state.exports = {node: export for node, export in state.exports.items() if not export.fenced}
-            state.daemons = {}
-            write_state(self.folder, state)
-            self._write_configuration(state, lease_seconds)
-            fail_point("files.start.configured")
-            bus = [program_path("dbus-daemon", "dbus"), "--nofork", "--nopidfile", f"--config-file={self._bus_file}"]
-            state.daemons["dbus-daemon"] = start_daemon(bus, self.folder / "dbus.log", {})
-            fail_point("files.start.bus")
-            self._wait(self._socket.exists, "the private bus")
-            ganesha = [program_path("ganesha.nfsd", "nfs-ganesha-vfs"), "-F", "-f", str(self._server_file)]
-            ganesha += ["-L", str(self.folder / "ganesha.log"), "-p", str(self.folder / "ganesha.pid")]
-            state.daemons["ganesha.nfsd"] = start_daemon(
-                ganesha,
-                self.folder / "ganesha.out",
-                {
-                    "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={self._socket}",
-                    "BLKID_FILE": str(self.folder / "blkid.tab"),
-                },
-            )
-            fail_point("files.start.daemon")
-            write_state(self.folder, state)
+            self._launch(state, needed=True)
             return {"started": True}
 
     def ready(self) -> dict[str, Any]:
         """Returns when it serves; StorageError if it has ended, or does not in time."""
         with self._locked():
-            state = self._state()
-            bus = GaneshaBus(self._socket, self.deadline)
-
-            def serves() -> bool:
-                if not self._runs(state):
-                    raise StorageError(f"the NFS server has ended: {self._last_words()}", str(self.folder))
-                return bus.answers()
-
-            self._wait(serves, "the NFS server")
+            self._wait_until_ready(self._state())
             return {}
 
     def admit(self, nodes: Mapping[str, str]) -> dict[str, Any]:
@@ -225,27 +200,46 @@ class NfsDriver:
                 fail_point("files.admit.export")
             return {"mounts": {node: self._mount_of(state, node) for node in nodes}}
 
+    def release(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """Closes the exports of nodes that have unmounted; idempotent. Others notice nothing.
+
+        It is no fence: a request that makes a file, and is inside, lands after Ganesha has closed its export.
+        """
+        with self._locked():
+            try:
+                state = self._state()
+            except NotFoundError:
+                return {"released": []}
+            there = self._mark(state, nodes)
+            fail_point("files.release.state")
+            bus = GaneshaBus(self._socket, self.deadline)
+            for node in there:
+                self._take_away(state, node, bus)
+            return {"released": there}
+
     def fence(self, nodes: Sequence[str]) -> dict[str, Any]:
-        """Takes the exports of these nodes away; idempotent. Then nothing that they send can land.
+        """Takes the ways in of these nodes; idempotent. Then nothing that they have sent can land.
+
+        The server is killed, and started again if other nodes need it: when a process is gone, none of its threads is
+        in the kernel, and nobody carries out what it had not begun. Other nodes wait, and reclaim their locks.
 
         Raises
         ------
-        StorageError, DeadlineExceededError
-            It is not sure; asked again, it goes on.
+        StorageError
+            It is not sure, because the disk does not answer; asked again, it goes on.
         """
         with self._locked():
             try:
                 state = self._state()
             except NotFoundError:
                 return {"fenced": []}
-            there = [node for node in nodes if node in state.exports]
-            for node in there:
-                state.exports[node] = replace(state.exports[node], fenced=True)
-            write_state(self.folder, state)
+            there = self._mark(state, nodes)
             fail_point("files.fence.state")
-            bus = GaneshaBus(self._socket, self.deadline)
-            for node in there:
-                self._take_away(state, node, bus)
+            if there:
+                self._end()
+                fail_point("files.fence.ended")
+                self._launch(state, needed=False)
+                self._wait_until_ready(state)
             return {"fenced": there}
 
     def usage(self) -> dict[str, Any]:
@@ -284,6 +278,53 @@ class NfsDriver:
     def _state(self) -> DriverState:
         return read_state(self.folder, self.incarnation)
 
+    def _mark(self, state: DriverState, nodes: Sequence[str]) -> list[str]:
+        """Those of the nodes that have an export, which is not opened again whatever happens."""
+        there = [node for node in nodes if node in state.exports]
+        for node in there:
+            state.exports[node] = replace(state.exports[node], fenced=True)
+        write_state(self.folder, state)
+        return there
+
+    def _launch(self, state: DriverState, *, needed: bool) -> None:
+        """Starts the daemons, of which none runs, with what is open. `needed`: also if nothing is."""
+        for node, export in list(state.exports.items()):
+            if export.fenced:
+                self._drop(state, node)
+        state.daemons = {}
+        write_state(self.folder, state)
+        if not state.exports and not needed:
+            return
+        self._write_configuration(state)
+        fail_point("files.start.configured")
+        bus = [program_path("dbus-daemon", "dbus"), "--nofork", "--nopidfile", f"--config-file={self._bus_file}"]
+        state.daemons["dbus-daemon"] = start_daemon(bus, self.folder / "dbus.log", {})
+        fail_point("files.start.bus")
+        self._wait(self._socket.exists, "the private bus")
+        ganesha = [program_path("ganesha.nfsd", "nfs-ganesha-vfs"), "-F", "-f", str(self._server_file)]
+        ganesha += ["-L", str(self.folder / "ganesha.log"), "-p", str(self.folder / "ganesha.pid")]
+        state.daemons["ganesha.nfsd"] = start_daemon(
+            ganesha,
+            self.folder / "ganesha.out",
+            {
+                "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={self._socket}",
+                "BLKID_FILE": str(self.folder / "blkid.tab"),
+            },
+        )
+        fail_point("files.start.daemon")
+        write_state(self.folder, state)
+
+    def _wait_until_ready(self, state: DriverState) -> None:
+        bus = GaneshaBus(self._socket, self.deadline)
+
+        def serves() -> bool:
+            if not self._runs(state):
+                raise StorageError(f"the NFS server has ended: {self._last_words()}", str(self.folder))
+            return bus.answers()
+
+        if state.daemons:
+            self._wait(serves, "the NFS server")
+
     @property
     def _server_file(self) -> Path:
         return self.folder / "ganesha.conf"
@@ -306,7 +347,7 @@ class NfsDriver:
             end_daemons(mark, self.deadline)
         shutil.rmtree(self._socket.parent, ignore_errors=True)
 
-    def _write_configuration(self, state: DriverState, lease_seconds: float) -> None:
+    def _write_configuration(self, state: DriverState) -> None:
         self._socket.parent.parent.mkdir(mode=0o700, exist_ok=True)
         self._socket.parent.mkdir(mode=0o700)
         (self.folder / "recovery").mkdir(mode=0o700, exist_ok=True)
@@ -315,8 +356,8 @@ class NfsDriver:
             port=state.port,
             address=state.address,
             minor_versions=_MINOR_VERSIONS,
-            lease=round(lease_seconds),
-            grace=round(lease_seconds),
+            lease=state.lease_seconds,
+            grace=state.lease_seconds,
             folder=self.folder,
             id=self.reservation,
         )
@@ -330,10 +371,15 @@ class NfsDriver:
             bus.remove(export.number)
         else:
             self._end()  # half of them may run
-        fail_point("files.fence.removed")
+        fail_point("files.release.removed")
+        self._drop(state, node)
+        write_state(self.folder, state)
+
+    def _drop(self, state: DriverState, node: str) -> None:
+        """What is known of a node whose export is closed."""
+        export = state.exports[node]
         self._forget_client(state, node, export.address)
         del state.exports[node]
-        write_state(self.folder, state)
         (self.folder / f"export.{export.number}").unlink(missing_ok=True)
 
     def _forget_client(self, state: DriverState, node: str, address: str) -> None:

@@ -145,13 +145,14 @@ class JobFiles:
         for reservation_id in by_reservation:
             with self._turns.of(reservation_id):
                 rows = [row for row in self._of(job) if row.reservation_id == reservation_id]
-                unclean = [row for row in rows if not row.state.has_let_go]
-                self._fence(unclean, "")
-                # Those that were clean, unless another job uses the same way in.
                 others = self._nodes_of_others(job, reservation_id)
+                if not others and self._engines is not None:
+                    self._engines.stop(reservation_id)  # the fence for all, whatever nodes have said
+                self._fence([row for row in rows if not row.state.has_let_go], "")
+                # Unless another job uses the same way in.
                 clean = [row.node for row in rows if row.state is JobNodeState.CLEAN and row.node not in others]
-                if clean and self._engines is not None:
-                    self._engines.fence(reservation_id, clean)
+                if others and self._engines is not None:
+                    self._engines.release(reservation_id, clean)
         return self.unclean(job)
 
     def unclean(self, job: JobRow) -> list[str]:
