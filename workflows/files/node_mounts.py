@@ -94,6 +94,10 @@ class NodeMounts:
             raise StorageError("the manager names a reservation that has no uuid", str(self.folder))
         return self.folder / ".mounts" / reservation
 
+    def reservations(self) -> list[str]:
+        """All that have a place here, mounted or not."""
+        return sorted(name for name in os.listdir(self.folder / ".mounts") if _ID.fullmatch(name))
+
     def is_mounted(self, reservation: str) -> bool:
         """Something is, whatever its source."""
         return mount_at(self.place(reservation), self._table) is not None

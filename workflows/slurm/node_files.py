@@ -98,6 +98,7 @@ class NodeFiles:
         # Before anything is mounted: whatever happens next, the epilog knows of it.
         write_whole(self._answer_file(job), json.dumps(answer) + "\n", mode=0o600, durable=False)
         try:
+            self._detach_lost(deadline)
             for mount in answer["mounts"]:
                 self.mounts.mount(self._wanted(mount), deadline)
             links = [self._link(job, answer["striped"])] if answer["striped"] else []
@@ -223,8 +224,15 @@ class NodeFiles:
         assert isinstance(answer, dict)
         return answer
 
+    def _detach_lost(self, deadline: float) -> None:
+        """Takes away what no job of this node has any more: its epilog has not run, and it was fenced since."""
+        known = self._ids_of_others("")
+        for reservation in self.mounts.reservations():
+            if reservation not in known:
+                self.mounts.detach(reservation, deadline)
+
     def _ids_of_others(self, job: str) -> set[str]:
-        """Reservations that other jobs have mounted on this node, too."""
+        """Reservations that other jobs than this one have mounted on this node."""
         ids: set[str] = set()
         for path in self._answer_file(job).parent.iterdir():
             if _JOB.fullmatch(path.name) and path.name != job and (other := self._known_answer(path.name)):

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node of a job may mount what, who is fenced, and when an engine ends; with engines that only remember."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from forebay.errors import NotFoundError, PermissionDeniedError, StorageError
+from forebay.workflows.files.engines import FilesEngines, NodeMount
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.pool_settings import Pool
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.states import JobState, ReservationState
+from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_files import JobFiles
+
+NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+
+
+class Engines:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.running: set[str] = set()
+        self.fails = False
+
+    def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
+        self.running.add(reservation)
+        return {node: NodeMount(f"home:/{node}", 20490) for node in nodes}
+
+    def _note(self, *call: str) -> None:
+        if self.fails:
+            raise StorageError("the disk does not answer", "")
+        self.calls.append(call)
+
+    def fence(self, reservation: str, nodes: Sequence[str]) -> None:
+        if nodes:
+            self._note("fence", reservation, *nodes)
+
+    def release(self, reservation: str, nodes: Sequence[str]) -> None:
+        if nodes:
+            self._note("release", reservation, *nodes)
+
+    def stop(self, reservation: str) -> None:
+        self._note("stop", reservation)
+
+    def close(self, reservation: str) -> None:
+        self._note("close", reservation)
+        self.running.discard(reservation)
+
+    def reservations(self) -> list[str]:
+        return sorted(self.running)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(tmp_path / "manager.sqlite")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engines() -> Engines:
+    return Engines()
+
+
+@pytest.fixture
+def files(database: Database, engines: Engines) -> JobFiles:
+    pools = {"": Pool("default", files_driver="nfs"), "plain": Pool("plain")}
+
+    def info(name: str) -> SimpleNamespace:
+        return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files")
+
+    reservations = SimpleNamespace(info=info, pools=SimpleNamespace(settings=SimpleNamespace(pools=pools)))
+    return JobFiles(database, cast(Reservations, reservations), cast(FilesEngines, engines))
+
+
+def job(database: Database, token: str, *persistents: str, capacity: int = 1, pool: str = "") -> JobRow:
+    """One that is about to run."""
+    directives = Directives(capacity_bytes=capacity, persistents=persistents).as_json()
+    row = JobTable(database).add(token, 1000, 1000, capacity, directives)
+    for name in filter(None, (row.reservation, *persistents)):
+        reserved = ReservationRow(
+            name=name,
+            capacity_bytes=0,
+            files_bytes=1,
+            persistent=True,
+            owner_uid=1000,
+            owner_gid=1000,
+            created_ns=0,
+            state=ReservationState.PRESENT,
+            id=f"id-{name}",
+            pool=pool,
+        )
+        database.put_reservation(reserved)
+    return JobTable(database).change(row.id, state=JobState.PRE_RUN)
+
+
+def run(database: Database, files: JobFiles, row: JobRow, nodes: Mapping[str, str] = NODES) -> JobRow:
+    files.open(row, Directives.from_json(row.directives), nodes)
+    return JobTable(database).change(row.id, state=JobState.RUNNING)
+
+
+def test_a_node_waits_until_its_export_is_open_and_gets_its_own(database: Database, files: JobFiles) -> None:
+    row = job(database, "17")
+    assert files.answer("17", "n1") == {"state": "wait"}
+    run(database, files, row)
+    answer = files.answer("17", "n1")
+    assert (answer["state"], answer["run"], answer["striped"]) == ("mount", 1, "id-job17")
+    (mount,) = answer["mounts"]
+    assert mount == {"id": "id-job17", "source": "home:/n1", "port": 20490, "tree": "/root/job17/files"}
+
+
+def test_a_node_that_slurm_did_not_list_gets_nothing(database: Database, files: JobFiles) -> None:
+    run(database, files, job(database, "17"))
+    with pytest.raises(PermissionDeniedError, match="did not list node n3"):
+        files.answer("17", "n3")
+    with pytest.raises(NotFoundError):
+        files.report("17", 1, "n3", "clean", "")
+    with pytest.raises(NotFoundError):
+        files.report("17", 2, "n1", "clean", "")  # of another run
+
+
+def test_jobs_without_a_driver_or_unknown_ones_have_no_files_to_mount(database: Database, files: JobFiles) -> None:
+    job(database, "17", pool="plain")
+    assert files.answer("17", "n1") == {"state": "none"}
+    assert files.answer("99", "n1") == {"state": "none"}
+
+
+def test_after_clean_nodes_the_engine_is_stopped_and_nobody_is_named(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = run(database, files, job(database, "17"))
+    for node in NODES:
+        files.report("17", 1, node, "mounted", "")
+        assert files.report("17", 1, node, "clean", "") == {"fenced": False}
+    assert files.settle(row) == []
+    assert engines.calls == [("stop", "id-job17")]
+    assert files.note_on(row) == ""
+    files.end(row)
+    assert engines.running == set()
+    with pytest.raises(PermissionDeniedError):
+        files.answer("17", "n1")
+
+
+# crash-matrix: A job's nodes after it ran | a node, which never says that it is clean | it is fenced and named, and what it says later changes nothing
+def test_a_silent_node_is_fenced_and_named(database: Database, files: JobFiles, engines: Engines) -> None:
+    row = run(database, files, job(database, "17"))
+    files.report("17", 1, "n1", "clean", "")
+    assert files.settle(row) == ["n2"]
+    assert "node n2 was fenced" in files.note_on(row)
+    assert files.report("17", 1, "n2", "clean", "") == {"fenced": True}
+    assert files.settle(row) == ["n2"]
+
+
+def test_a_node_that_says_it_is_unclean_is_fenced_at_once(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = run(database, files, job(database, "17"))
+    assert files.report("17", 1, "n2", "unclean", "target is busy") == {"fenced": True}
+    assert engines.calls == [("fence", "id-job17", "n2")]
+    files.report("17", 1, "n1", "clean", "")
+    assert files.settle(row) == ["n2"]
+    assert "node n2 (target is busy) was fenced" in files.note_on(row)
+
+
+def test_nothing_counts_as_fenced_until_it_is_sure(database: Database, files: JobFiles, engines: Engines) -> None:
+    row = run(database, files, job(database, "17"))
+    engines.fails = True
+    with pytest.raises(StorageError):
+        files.settle(row)
+    assert files.unclean(row) == []
+    engines.fails = False
+    assert files.settle(row) == ["n1", "n2"]
+
+
+def test_a_reservation_of_two_jobs_is_closed_for_the_first_alone(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    first = run(database, files, job(database, "17", "mesh", capacity=0))
+    second = run(database, files, job(database, "18", "mesh", capacity=0), {"n2": "10.0.0.2", "n3": "10.0.0.3"})
+    assert files.answer("17", "n1")["striped"] == ""
+    for node in NODES:
+        files.report("17", 1, node, "clean", "")
+    assert files.settle(first) == []
+    assert engines.calls == [("release", "id-mesh", "n1")]  # n2 has it for the other job
+    files.end(first)
+    assert engines.running == {"id-mesh"}
+    JobTable(database).change(first.id, state=JobState.GONE)
+    files.reconcile()
+    assert engines.running == {"id-mesh"}
+    files.end(second)
+    assert engines.running == set()
+
+
+def test_engines_that_no_job_needs_end(database: Database, files: JobFiles, engines: Engines) -> None:
+    row = run(database, files, job(database, "17"))
+    files.reconcile()
+    assert engines.running == {"id-job17"}
+    JobTable(database).change(row.id, state=JobState.KEPT)
+    files.reconcile()
+    assert engines.running == set()
+
+
+def test_why_names_a_node_that_has_not_mounted(database: Database, files: JobFiles) -> None:
+    row = run(database, files, job(database, "17"))
+    files.report("17", 1, "n1", "mounted", "")
+    files.report("17", 1, "n2", "failed", "the server does not answer")
+    assert files.note_on(row) == "node n2 (the server does not answer) has not mounted its files"

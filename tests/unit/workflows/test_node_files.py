@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prolog and epilog of a node that mounts jobs' files: with a table of mounts and a manager that stand in for real
+ones. tests/files has the real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from forebay.errors import DisconnectedError, PermissionDeniedError, StorageError
+from forebay.manager.client import ManagerClient
+from forebay.workflows.files.mounts import mount_at, mounts_below
+from forebay.workflows.files.node_mounts import NodeMounts, Wanted
+from forebay.workflows.files.settings import FilesSettings
+from forebay.workflows.slurm.node_files import NodeFiles
+
+FIRST = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
+SECOND = "6c25bf15-3fd4-42c1-84d2-f10c33f12f0e"
+
+
+class Kernel:
+    """A table of mounts, and what changes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table = folder / "mountinfo"
+        self.mounted: dict[str, str] = {}  # source, by place
+        self.calls: list[str] = []
+        self.is_busy = False
+        self._write()
+
+    def mount(self, wanted: Wanted, place: Path, _deadline: float) -> None:
+        self.calls.append(f"mount {wanted.source}")
+        self.mounted[str(place.resolve())] = wanted.source
+        self._write()
+
+    def unmount(self, place: Path, lazy: bool, _deadline: float) -> str:
+        self.calls.append("detach" if lazy else "unmount")
+        if self.is_busy and not lazy:
+            return "target is busy"
+        del self.mounted[str(place.resolve())]
+        self._write()
+        return ""
+
+    def _write(self) -> None:
+        lines = [f"30 1 0:30 / {place} rw - nfs4 {source} rw\n" for place, source in self.mounted.items()]
+        self.table.write_text("".join(["1 0 8:1 / / rw - ext4 /dev/root rw\n", *lines]))
+
+
+class Manager:
+    """What it answers, and what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any] | Exception] = []
+        self.reports: list[tuple[str, int, str, str, str]] = []
+
+    def files_on_node(self, job: str, node: str) -> dict[str, Any]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def report_node(self, job: str, run: int, node: str, state: str, reason: str = "") -> dict[str, Any]:
+        self.reports.append((job, run, node, state, reason))
+        return {"fenced": False}
+
+    def close(self) -> None:
+        pass
+
+
+def mounts_answer(job_run: int = 1, reservation: str = FIRST, source: str = "10.0.0.1:/n1.1") -> dict[str, Any]:
+    mount = {"id": reservation, "source": source, "port": 20490, "tree": "/nowhere"}
+    return {
+        "state": "mount",
+        "run": job_run,
+        "uid": os.getuid(),
+        "gid": os.getgid(),
+        "striped": reservation,
+        "mounts": [mount],
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_alarm() -> Iterator[None]:
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    return Kernel(tmp_path)
+
+
+@pytest.fixture
+def manager() -> Manager:
+    return Manager()
+
+
+@pytest.fixture
+def node(tmp_path: Path, kernel: Kernel, manager: Manager) -> NodeFiles:
+    mounts = NodeMounts(tmp_path / "node", mounter=kernel.mount, unmounter=kernel.unmount, table=kernel.table)
+    settings = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=0.01, end_seconds_max=0.01)
+    return NodeFiles("n1", mounts, settings, "/nonexistent/scontrol", lambda: cast(ManagerClient, manager), False)
+
+
+def test_a_job_is_mounted_linked_and_both_go_again(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [{"state": "wait"}, mounts_answer()]
+    link = node.mounts.folder / "17"
+    patient = NodeFiles(node.node, node.mounts, FilesSettings(server="a:1"), node.scontrol, node.connect, False)
+    assert patient.begin("17") == [str(link)]
+    assert os.readlink(link) == f"{node.mounts.folder}/.mounts/{FIRST}/17"
+    assert node.begin("17") == [str(link)]  # again
+    assert kernel.calls == ["mount 10.0.0.1:/n1.1"]
+    assert node.end("17") == [str(link)]
+    assert node.end("17") == []
+    assert kernel.mounted == {}
+    assert [report[3:] for report in manager.reports] == [("mounted", ""), ("mounted", ""), ("clean", "")]
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts"]
+    assert (node.mounts.folder / ".answers").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_job_without_files_needs_nothing(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [{"state": "none"}]
+    assert node.begin("17") == []
+    assert node.end("17") == []
+    assert not node.mounts.folder.exists()
+    assert manager.reports == []
+
+
+def test_a_number_that_comes_back_meets_its_own_mount(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [mounts_answer()]
+    node.begin("17")
+    manager.answers = [mounts_answer(2, SECOND, "10.0.0.1:/n1.2")]  # the first run's epilog never ran
+    node.begin("17")
+    assert os.readlink(node.mounts.folder / "17") == f"{node.mounts.folder}/.mounts/{SECOND}/17"
+    assert list(kernel.mounted.values()) == ["10.0.0.1:/n1.2"]
+
+
+def test_what_another_export_showed_is_replaced(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [mounts_answer()]
+    node.begin("17")
+    manager.answers = [mounts_answer(source="10.0.0.1:/n1.7")]
+    node.begin("17")
+    assert kernel.calls == ["mount 10.0.0.1:/n1.1", "detach", "mount 10.0.0.1:/n1.7"]
+
+
+def test_a_mount_that_another_job_uses_stays(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [mounts_answer()]
+    node.begin("17")
+    node.begin("18")
+    node.end("17")
+    assert len(kernel.mounted) == 1
+    assert manager.reports[-1][3] == "clean"
+    node.end("18")
+    assert kernel.mounted == {}
+
+
+# crash-matrix: The epilog of a node with a job's files | programs that hold them open | in bounded time the node says that it is unclean, and lets go of the mount
+def test_a_busy_mount_is_reported_before_it_is_taken_away(
+    node: NodeFiles, kernel: Kernel, manager: Manager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager.answers = [mounts_answer()]
+    node.begin("17")
+    kernel.is_busy = True
+    node.end("17")
+    assert manager.reports[-1] == ("17", 1, "n1", "unclean", "it cannot be unmounted: target is busy")
+    assert kernel.calls[-1] == "detach"
+    assert kernel.mounted == {}
+    assert "was not clean" in capsys.readouterr().err
+
+
+# crash-matrix: The prolog of a node with a job's files | manager, away | it fails in bounded time, unless Slurm says that the job has no burst buffer
+@pytest.mark.parametrize(("burst_buffer", "fails"), [("#DW jobdw capacity=1GiB", True), ("(null)", False)])
+def test_a_prolog_does_not_wait_for_ever(
+    node: NodeFiles, manager: Manager, tmp_path: Path, burst_buffer: str, fails: bool
+) -> None:
+    manager.answers = [DisconnectedError("the manager is away", "")]
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\necho 'JobId=17 JobName=x BurstBuffer={burst_buffer} Power='\n")
+    scontrol.chmod(0o755)
+    asking = NodeFiles(node.node, node.mounts, node.settings, str(scontrol), node.connect, False)
+    if not fails:
+        assert asking.begin("17") == []
+        return
+    with pytest.raises(StorageError, match="does not get its files on n1 in time"):
+        asking.begin("17")
+
+
+def test_a_node_that_is_refused_mounts_nothing(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [PermissionDeniedError("Slurm did not list node n1 for job 17", "")]
+    with pytest.raises(PermissionDeniedError):
+        node.begin("17")
+    assert kernel.calls == []
+
+
+def test_root_uses_no_folder_that_others_can_change(node: NodeFiles, manager: Manager, tmp_path: Path) -> None:
+    manager.answers = [mounts_answer()]
+    (tmp_path / "elsewhere").mkdir()
+    node.mounts.folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="no folder"):
+        node.begin("17")
+    node.mounts.folder.unlink()
+    node.mounts.folder.mkdir()
+    node.mounts.folder.chmod(0o777)
+    with pytest.raises(StorageError, match="others may change names"):
+        node.begin("17")
+
+
+@pytest.mark.parametrize("job", ["", "0", "../17", "17/..", "1 7"])
+def test_what_is_no_job_is_refused(node: NodeFiles, job: str) -> None:
+    with pytest.raises(StorageError, match="no job number"):
+        node.begin(job)
+
+
+def test_mounts_are_read_from_the_table_alone(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    strange = tmp_path / "a b"
+    table.write_text(
+        f"1 0 8:1 / / rw - ext4 /dev/root rw\n31 1 0:31 / {tmp_path}/a\\040b rw shared:1 - nfs4 h:/x rw\n"
+        f"32 1 0:32 /part {tmp_path}/a\\040b rw - nfs4 h:/y rw\n"
+    )
+    mount = mount_at(strange, table)
+    assert mount is not None
+    assert (mount.source, mount.root, mount.device) == ("h:/y", "/part", "0:32")
+    assert mount_at(tmp_path / "c", table) is None
+    assert [mount.source for mount in mounts_below(tmp_path, table)] == ["h:/x", "h:/y"]
