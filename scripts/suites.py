@@ -210,7 +210,7 @@ SUITES: dict[str, Suite] = {
         packages=_SLURM,
     ),
     "files": Suite(
-        "files of jobs on several nodes: the driver nfs, and a real Slurm whose nodes are guests with the real NFS client",
+        "files of jobs on several nodes: the driver nfs, and a real Slurm whose nodes are guests with an NFS client",
         # One centre for all of them.
         (Pytest(("tests/files",), per_core=0),),
         seconds_max=1800,

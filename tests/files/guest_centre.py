@@ -91,7 +91,10 @@ class GuestCentre:
 
     def wait_until_gone(self, job: int) -> None:
         """Until the manager has nothing of it any more, and Slurm neither."""
-        wait_for(lambda: self.states().get(str(job)) == "gone", f"job {job} to be gone", 180)
+        try:
+            wait_for(lambda: self.states().get(str(job)) == "gone", f"job {job} to be gone", 120)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.cluster.show(job)}\n{self.story(job)}") from None
         wait_for(lambda: f"JobID={job} " not in self.cluster.buffers(), f"Slurm to let go of job {job}", 60)
 
     def submit(self, script: str, *options: str) -> int:
@@ -121,10 +124,8 @@ class GuestCentre:
         assert not any(text.startswith(f"{self.instance.root}/") for text in loops), loops
         for guest in self.guests.values():
             assert self.node_folder not in guest.run("cat /proc/mounts")
-            left = guest.run(
-                f"find {self.node_folder} -mindepth 1 ! -name .mounts ! -name .answers 2>/dev/null || true"
-            )
-            assert left == ""
+            left = guest.run(f"find {self.node_folder} -mindepth 1 2>/dev/null || true").split()
+            assert {path.rpartition("/")[2] for path in left} <= {".mounts", ".answers", "lock"}
         done = self.instance.run("doctor")
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -144,7 +145,7 @@ def guest_centre(folder: Path, python: Path, number: int) -> Iterator[GuestCentr
         configuration.write_text(
             f'root = "{folder}/root"\nfiles_image = "xfs"\n'
             f'[pools.default]\nfiles_driver = "nfs"\n'
-            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nend_seconds_max = 20.0\n'
+            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nend_seconds_max = 5.0\nlease_seconds = 15.0\n'
             f'[slurm]\nscheduler_user = "{SLURM}"\ngranularity = "{CAPACITY}"\nnode_folder = "{node_folder}"\n'
         )
         for verb in ("begin", "end"):

@@ -236,7 +236,9 @@ _KILLED = [
 ]
 
 
-# crash-matrix: An operation of a files driver | the operation, at each of its steps | the same operation again succeeds; at the end no process, port or folder is left
+# crash-matrix: An operation of a files driver | showing files to nodes, killed at `files.prepare.state`, `files.start.configured`, `files.start.bus`, `files.start.daemon`, `files.admit.state`, `files.admit.export` | the same operation again succeeds; there is one server
+# crash-matrix: An operation of a files driver | closing or fencing nodes, killed at `files.release.state`, `files.release.removed`, `files.fence.state`, `files.fence.ended`, `files.start.bus`, `files.start.daemon` | the same operation again succeeds; what was fenced stays so, and the others are served
+# crash-matrix: An operation of a files driver | ending, killed at `files.stop.state`, `files.destroy.ended` | the same operation again succeeds; no process, port or folder is left
 @pytest.mark.parametrize(("operation", "place"), _KILLED)
 def test_an_operation_that_is_killed_is_repeated(
     engines: FilesEngines, drivers: Path, tree: Path, operation: str, place: str, monkeypatch: pytest.MonkeyPatch

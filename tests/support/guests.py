@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests: machines with a kernel of their own, for what this machine's kernel cannot do (it may have no NFS client), and
-nodes that can be killed as a whole. User-mode Linux, which needs no rights over processors; root, for its network.
+"""Guests: machines with a kernel of their own, for what this machine's kernel cannot do (it may have no NFS client),
+and nodes that can be killed as a whole. User-mode Linux, which needs no rights over processors; root, for its network.
 
 A guest sees this machine's files, read-only. What it writes lies in its memory. It takes commands on its console.
 """
@@ -193,14 +193,12 @@ class Guest:
         deadline = time.monotonic() + seconds_max
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            while (match := re.search(pattern, self.said[begin:])) is None:
+            while (found := re.compile(pattern).search(self.said, begin)) is None:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 assert ready, f"{self.name} did not say {pattern!r} in time; it said {self.said[-2000:]!r}"
                 read = os.read(self._process.stdout.fileno(), 65536)
                 assert read, f"{self.name} has ended; it said {self.said[-2000:]!r}"
                 self.said += read
-        found = re.compile(pattern).search(self.said, begin)
-        assert found is not None
         return found
 
 

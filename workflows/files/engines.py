@@ -7,14 +7,16 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import DeadlineExceededError, ForebayError, StorageError, error_of_code
+from forebay.errors import DeadlineExceededError, ForebayError, InvalidArgumentError, StorageError, error_of_code
 from forebay.manager.process_identity import process_identity
 from forebay.workflows.files.driver_state import STATE_NAME, begin_incarnation
 from forebay.workflows.files.settings import FilesSettings
@@ -67,7 +69,7 @@ class FilesEngines:
             "prepare",
             reservation,
             TREE=str(tree),
-            ADDRESS=self._settings.home_address,
+            ADDRESS=_address_of(self._settings.home_address),
             PORTS=self._settings.ports,
             LEASE_SECONDS=str(self._settings.lease_seconds),
         )
@@ -169,3 +171,24 @@ class FilesEngines:
             raise error_of_code(failure["code"], failure["what"], failure["where"])
         assert isinstance(answer, dict)
         return answer
+
+
+def _address_of(host: str) -> str:
+    """The address that engines listen at.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The name leads nowhere, or, as many systems have their own name, to the node itself.
+    """
+    with contextlib.suppress(ValueError):
+        return str(ip_address(host))
+    try:
+        found = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise InvalidArgumentError(f"[files] address: {host} cannot be found: {error.strerror}") from None
+    if ip_address(found).is_loopback:
+        raise InvalidArgumentError(
+            f"[files] address: {host} is {found} here, where no other node can come; write it out"
+        )
+    return found

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forebay.errors import DisconnectedError, ForebayError, NotFoundError, StorageError
+from forebay.errors import BusyError, DisconnectedError, ForebayError, NotFoundError, StorageError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.configuration import configuration_file, read_configuration
@@ -95,13 +96,14 @@ class NodeFiles:
         if answer is None or answer["state"] == "none":
             return []
         self.mounts.prepare()
-        # Before anything is mounted: whatever happens next, the epilog knows of it.
-        write_whole(self._answer_file(job), json.dumps(answer) + "\n", mode=0o600, durable=False)
         try:
-            self._detach_lost(deadline)
-            for mount in answer["mounts"]:
-                self.mounts.mount(self._wanted(mount), deadline)
-            links = [self._link(job, answer["striped"])] if answer["striped"] else []
+            with locked_folder(self._answers, deadline):
+                # Before anything is mounted: whatever happens next, the epilog knows of it.
+                write_whole(self._answers / job, json.dumps(answer) + "\n", mode=0o600, durable=False)
+                self._detach_lost(deadline)
+                for mount in answer["mounts"]:
+                    self.mounts.mount(self._wanted(mount), deadline)
+                links = [self._link(job, answer["striped"])] if answer["striped"] else []
         except ForebayError as error:
             self._report(job, answer, "failed", error.what)
             raise
@@ -123,21 +125,20 @@ class NodeFiles:
         if answer is None:  # the node was started anew, or the prolog found nothing
             return []
         removed = self._remove_link(job)
-        elsewhere = self._ids_of_others(job)
-        wrong = ""
-        for mount in answer["mounts"]:
-            reservation = mount["id"]
-            if not self.mounts.is_mounted(reservation):
-                continue
-            said = self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline)
-            if not said and reservation not in elsewhere:
-                said = self.mounts.unmount(reservation, deadline)
-            wrong = wrong or said
+        mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_mounted(mount["id"])]
+        said = [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
+        if not any(said):
+            try:
+                with locked_folder(self._answers, deadline):
+                    said += [self.mounts.unmount(reservation, deadline) for reservation in self._unshared(job, mounted)]
+            except BusyError as error:
+                said.append(error.what)
+        wrong = next(filter(None, said), "")
         self._report(job, answer, "unclean" if wrong else "clean", wrong)
-        for mount in answer["mounts"]:
-            if mount["id"] not in elsewhere:
-                self.mounts.detach(mount["id"], time.monotonic() + _GRACE_SECONDS)
-        self._answer_file(job).unlink(missing_ok=True)
+        with locked_folder(self._answers, time.monotonic() + _GRACE_SECONDS):
+            for reservation in self._unshared(job, mounted):
+                self.mounts.detach(reservation, time.monotonic() + _GRACE_SECONDS)
+            (self._answers / job).unlink(missing_ok=True)
         if wrong:
             sys.stderr.write(f"job {job} was not clean on {self.node}: {wrong}\n")
         return removed
@@ -213,12 +214,14 @@ class NodeFiles:
         link.unlink(missing_ok=True)
         return [str(link)]
 
-    def _answer_file(self, job: str) -> Path:
-        return self.mounts.folder / ".answers" / job
+    @property
+    def _answers(self) -> Path:
+        """Its lock is held while something is mounted or unmounted: jobs share mounts."""
+        return self.mounts.folder / ".answers"
 
     def _known_answer(self, job: str) -> dict[str, Any] | None:
         try:
-            answer = json.loads(self._answer_file(job).read_text(encoding="utf-8"))
+            answer = json.loads((self._answers / job).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
         assert isinstance(answer, dict)
@@ -226,18 +229,16 @@ class NodeFiles:
 
     def _detach_lost(self, deadline: float) -> None:
         """Takes away what no job of this node has any more: its epilog has not run, and it was fenced since."""
-        known = self._ids_of_others("")
-        for reservation in self.mounts.reservations():
-            if reservation not in known:
-                self.mounts.detach(reservation, deadline)
+        for reservation in self._unshared("", self.mounts.reservations()):
+            self.mounts.detach(reservation, deadline)
 
-    def _ids_of_others(self, job: str) -> set[str]:
-        """Reservations that other jobs than this one have mounted on this node."""
-        ids: set[str] = set()
-        for path in self._answer_file(job).parent.iterdir():
+    def _unshared(self, job: str, reservations: list[str]) -> list[str]:
+        """Those of the reservations that no other job has mounted on this node."""
+        shared: set[str] = set()
+        for path in self._answers.iterdir():
             if _JOB.fullmatch(path.name) and path.name != job and (other := self._known_answer(path.name)):
-                ids |= {mount["id"] for mount in other["mounts"]}
-        return ids
+                shared |= {mount["id"] for mount in other["mounts"]}
+        return [reservation for reservation in reservations if reservation not in shared]
 
 
 def _check(job: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -15,10 +16,12 @@ import pytest
 
 from forebay.errors import DisconnectedError, PermissionDeniedError, StorageError
 from forebay.manager.client import ManagerClient
+from forebay.mounts import MOUNTS
 from forebay.workflows.files.mounts import mount_at, mounts_below
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.slurm.node_files import NodeFiles
+from tests.support.mounted import mounted
 
 FIRST = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
 SECOND = "6c25bf15-3fd4-42c1-84d2-f10c33f12f0e"
@@ -120,7 +123,7 @@ def test_a_job_is_mounted_linked_and_both_go_again(node: NodeFiles, kernel: Kern
     assert node.end("17") == []
     assert kernel.mounted == {}
     assert [report[3:] for report in manager.reports] == [("mounted", ""), ("mounted", ""), ("clean", "")]
-    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts"]
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", "lock"]
     assert (node.mounts.folder / ".answers").stat().st_mode & 0o777 == 0o700
 
 
@@ -229,3 +232,21 @@ def test_mounts_are_read_from_the_table_alone(tmp_path: Path) -> None:
     assert (mount.source, mount.root, mount.device) == ("h:/y", "/part", "0:32")
     assert mount_at(tmp_path / "c", table) is None
     assert [mount.source for mount in mounts_below(tmp_path, table)] == ["h:/x", "h:/y"]
+
+
+def test_the_home_mounts_its_own_tree_without_setuid_programs(tmp_path: Path) -> None:
+    with mounted(tmp_path / "tree", 1) as tree:
+        mounts = NodeMounts(tmp_path / "node")
+        mounts.prepare()
+        wanted = Wanted(FIRST, str(tree), 0)
+        try:
+            for _ in range(2):
+                mounts.mount(wanted, time.monotonic() + 30)
+                (tree / "file").write_text("here")
+                assert (mounts.place(FIRST) / "file").read_text() == "here"
+            (line,) = [line for line in MOUNTS.read_text().splitlines() if f" {mounts.place(FIRST)} " in line]
+            assert {"nosuid", "nodev"} <= set(line.split()[5].split(","))
+            assert mounts.sync(FIRST, os.getuid(), os.getgid(), time.monotonic() + 30) == ""
+        finally:
+            assert mounts.unmount(FIRST, time.monotonic() + 30) == ""
+        assert mounts.reservations() == []
