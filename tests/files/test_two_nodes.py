@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -85,13 +86,42 @@ srun --nodes=1 --ntasks=1 --nodelist=n2 sh -c '
         assert (destination / "out" / "synced").read_text() == "whole\n"
         said = _why(centre, job)
         assert "node n2 was fenced" in said["waits_for"], said
-        stages = [stage for stage in centre.instance.ask("stages")["stages"] if stage["job"].get("unclean_nodes")]
-        assert [stage["job"]["unclean_nodes"] for stage in stages] == [["n2"]]
+        heads = [json.loads(path.open().readline()) for path in root.glob("receipts/*/[0-9]*")]
+        (receipt,) = [head for head in heads if head["job"]["outside"] == f"{destination}/out"]
+        assert receipt["job"]["unclean_nodes"] == ["n2"]
     finally:
         centre.guests["n2"].boot()
         centre.cluster.start_node("n2")
         centre.cluster.run("scontrol", "update", "nodename=n2", "state=resume")
         centre.cluster.wait_for_nodes()
+    centre.must_be_clean()
+
+
+# crash-matrix: A persistent reservation that two jobs use on different nodes | nobody | each reads what the other wrote, and the end of one does not disturb the other
+def test_two_jobs_share_a_persistent_reservation_on_different_nodes(centre: GuestCentre, destination: Path) -> None:
+    mesh = f"#BB create_persistent name=mesh capacity={CAPACITY} access=striped type=scratch"
+    centre.cluster.submit(f"#!/bin/bash\n{mesh}\ntrue\n", "--output=/dev/null")
+    wait_for(lambda: "Name=mesh" in centre.cluster.buffers(), "Slurm to know the reservation", 120)
+    script = f"""\
+#!/bin/bash
+#DW persistentdw name=mesh
+#DW stage_out type=file source=$DW_PERSISTENT_STRIPED_mesh/of-{{own}} destination={destination}/of-{{own}}
+cd "$DW_PERSISTENT_STRIPED_mesh"
+echo {{own}} > to-{{other}}.new && mv to-{{other}}.new to-{{other}}
+until cat to-{{own}} > of-{{own}} 2> /dev/null; do touch again-{{own}}; sleep 0.2; done
+"""
+    jobs = [
+        centre.cluster.submit(
+            script.format(own=own, other=other), "--nodes=1", f"--nodelist={own}", "--output=/tmp/job-%j.out"
+        )
+        for own, other in (("n1", "n2"), ("n2", "n1"))
+    ]
+    for job in jobs:
+        centre.wait_until_gone(job)
+    assert (destination / "of-n1").read_text() == "n2\n", centre.story(jobs[0])
+    assert (destination / "of-n2").read_text() == "n1\n", centre.story(jobs[1])
+    centre.cluster.submit("#!/bin/bash\n#BB destroy_persistent name=mesh\ntrue\n", "--output=/dev/null")
+    wait_for(lambda: centre.instance.ask("ls")["reservations"] == [], "the reservation to go", 120)
     centre.must_be_clean()
 
 

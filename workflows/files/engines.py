@@ -188,7 +188,5 @@ def _address_of(host: str) -> str:
     except OSError as error:
         raise InvalidArgumentError(f"[files] address: {host} cannot be found: {error.strerror}") from None
     if ip_address(found).is_loopback:
-        raise InvalidArgumentError(
-            f"[files] address: {host} is {found} here, where no other node can come; write it out"
-        )
+        raise InvalidArgumentError(f"[files] address: {host} is {found} here, where no other node comes; write it out")
     return found
