@@ -64,6 +64,23 @@ def test_what_node_2_writes_node_1_reads_and_it_is_staged_out(centre: GuestCentr
     centre.must_be_clean()
 
 
+def test_private_scratch_of_one_node_lies_beside_the_striped_one(centre: GuestCentre, destination: Path) -> None:
+    script = f"""\
+#!/bin/bash
+#DW jobdw capacity={CAPACITY} access_mode=striped type=scratch
+#DW jobdw capacity={CAPACITY} access_mode=private type=scratch
+#DW stage_out type=directory source=$DW_JOB_STRIPED destination={destination}/out
+set -e
+echo mine > "$DW_JOB_PRIVATE/own"
+ls "$DW_JOB_STRIPED" > "$DW_JOB_STRIPED/listed"
+cat "$DW_JOB_PRIVATE/own" >> "$DW_JOB_STRIPED/listed"
+"""
+    job = centre.cluster.submit(script, "--nodes=1", "--output=/tmp/job-%j.out")
+    centre.wait_until_gone(job)
+    assert (destination / "out" / "listed").read_text() == "listed\nmine\n", centre.story(job)
+    centre.must_be_clean()
+
+
 # crash-matrix: A Slurm job with #DW lines on two nodes | a node, which loses power | it is fenced before anything is copied; the rest is staged out, and `forebay why` and the receipt name the node
 def test_a_node_that_dies_is_fenced_and_named(centre: GuestCentre, destination: Path) -> None:
     script = f"""\

@@ -18,7 +18,9 @@ from typing import Any
 
 from forebay.errors import DeadlineExceededError, ForebayError, InvalidArgumentError, StorageError, error_of_code
 from forebay.manager.process_identity import process_identity
+from forebay.workflows.files.daemons import program_path
 from forebay.workflows.files.driver_state import STATE_NAME, begin_incarnation
+from forebay.workflows.files.nfs import PROGRAMS
 from forebay.workflows.files.settings import FilesSettings
 
 __all__ = ["FilesEngines", "NodeMount"]
@@ -52,6 +54,11 @@ class FilesEngines:
         self._folder = folder
         self._settings = settings
         self._incarnation: int | None = None
+
+    def check(self) -> None:
+        """UnsupportedError, naming the package, if a program is missing that shows files."""
+        for program, package in PROGRAMS:
+            program_path(program, package)
 
     def begin(self) -> None:
         """From now on, operations of managers before this one do nothing."""

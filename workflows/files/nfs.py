@@ -45,7 +45,15 @@ from forebay.workflows.files.ganesha_bus import GaneshaBus
 from forebay.workflows.files.mounts import mount_at
 from forebay.workflows.staging.publication import write_whole
 
-__all__ = ["NfsDriver"]
+__all__ = ["PROGRAMS", "NfsDriver"]
+
+#: What it runs, with the packages of Debian.
+PROGRAMS = (
+    ("ganesha.nfsd", "nfs-ganesha-vfs"),
+    ("dbus-daemon", "dbus-daemon"),
+    ("dbus-send", "dbus-bin"),
+    ("blkid", "util-linux"),
+)
 
 _POLL_SECONDS = 0.02
 _EXPORTS_MAX = 65535  # Export_Id has 16 bits, and 0 is the root's
@@ -125,8 +133,6 @@ class NfsDriver:
             raise InvalidArgumentError("this is no reservation's uuid")
         if any(letter in f"{tree}{self.folder}" for letter in '"\\\n{}'):
             raise InvalidArgumentError("the NFS server's configuration takes no such path", str(self.folder))
-        for program, package in (("ganesha.nfsd", "nfs-ganesha-vfs"), ("dbus-daemon", "dbus"), ("dbus-send", "dbus")):
-            program_path(program, package)
         file_system = _file_system_of(tree)
         with self._locked():
             try:

@@ -272,6 +272,7 @@ def _files_engines(instance: Instance, slurm: SlurmSettings, reservations: Reser
     if not files_image(tables, instance, path):
         raise InvalidArgumentError(f'{title} needs files_image = "xfs"', str(path))
     engines = FilesEngines(instance.root / "drivers", settings)
+    engines.check()
     engines.begin()
     return engines
 

@@ -54,8 +54,11 @@ class JobEnvironment:
             striped = Path(self._settings.node_folder) / job.token if shown else striped_folder(files, job.token)
             variables["DW_JOB_STRIPED"] = f"{striped}/"
             if directives.private:
-                prolog = "" if shown else self._settings.node_folder
-                private = Path(prolog) / job.token if prolog else private_folder(files, job.token)
+                private = private_folder(files, job.token)
+                if shown:
+                    private = private_folder(self._mount_of(job.reservation), job.token)
+                elif self._settings.node_folder:
+                    private = Path(self._settings.node_folder) / job.token
                 variables["DW_JOB_PRIVATE"] = f"{private}/"
         for name in directives.persistents:
             variable = f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"
@@ -65,8 +68,10 @@ class JobEnvironment:
         return variables | ({"FOREBAY_RESERVATION": home} if home else {})
 
     def _persistent_path(self, name: str) -> Path:
-        if not self._job_files.are_shown(name):
-            return self._files_path(name)
+        return self._mount_of(name) if self._job_files.are_shown(name) else self._files_path(name)
+
+    def _mount_of(self, name: str) -> Path:
+        """Where nodes mount it."""
         with self._link.admin() as admin:
             return Path(self._settings.node_folder) / ".mounts" / admin.reservation(name).id
 

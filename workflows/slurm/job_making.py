@@ -16,6 +16,7 @@ from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
 from forebay.workflows.slurm.namespaces import make_namespaces
 from forebay.workflows.slurm.persistents import Persistents
@@ -38,7 +39,9 @@ class JobMaking:
         persistents: Persistents,
         slow_calls: SlowCalls,
         settings: SlurmSettings,
+        files: JobFiles,
     ) -> None:
+        self._files = files
         self._records = records
         self._reservations = reservations
         self._attachments = attachments
@@ -119,7 +122,7 @@ class JobMaking:
             job.owner_uid,
             job.owner_gid,
             private=directives.private,
-            prolog=bool(self._settings.node_folder),
+            prolog=bool(self._settings.node_folder) and not self._files.are_shown(job.reservation),
         )
 
     def _request(self, job: JobRow, pool: str, account: str) -> ReservationRow:

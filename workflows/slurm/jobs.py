@@ -83,7 +83,9 @@ class SlurmJobs:
         self._turns = Turns()
         self._records = JobRecords(database, settings)
         self.persistents = Persistents(database, reservations, attachments, settings)
-        self._making = JobMaking(self._records, reservations, attachments, self.persistents, slow_calls, settings)
+        self._making = JobMaking(
+            self._records, reservations, attachments, self.persistents, slow_calls, settings, job_files
+        )
         self._stages = JobStages(self._records, supervisor, settings)
         self._tokens = JobTokens(root, settings, link)
         self._ending = JobEnding(
