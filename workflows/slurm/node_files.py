@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NotFoundError, StorageError
+from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.workflows.files.driver_state import locked_folder
@@ -98,15 +99,17 @@ class NodeFiles:
         self.mounts.prepare()
         try:
             with locked_folder(self._answers, deadline):
-                # Before anything is mounted: whatever happens next, the epilog knows of it.
-                write_whole(self._answers / job, json.dumps(answer) + "\n", mode=0o600, durable=False)
+                self._keep_answer(job, answer)  # before anything is mounted: the epilog knows of it, whatever happens
+                fail_point("node.begin.answer")
                 self._detach_lost(deadline)
                 for mount in answer["mounts"]:
                     self.mounts.mount(self._wanted(mount), deadline)
+                fail_point("node.begin.mounted")
                 links = [self._link(job, answer["striped"])] if answer["striped"] else []
         except ForebayError as error:
             self._report(job, answer, "failed", error.what)
             raise
+        fail_point("node.begin.linked")
         self._report(job, answer, "mounted", "")
         return links
 
@@ -126,15 +129,21 @@ class NodeFiles:
             return []
         removed = self._remove_link(job)
         mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_mounted(mount["id"])]
-        said = [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
+        # The kernel tells once that something could not be written: whoever was told may have been killed.
+        said = ["an epilog before this one was killed"] if answer.get("ending") else []
+        self._keep_answer(job, answer | {"ending": True})
+        said += [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
+        fail_point("node.end.synced")
         if not any(said):
             try:
                 with locked_folder(self._answers, deadline):
                     said += [self.mounts.unmount(reservation, deadline) for reservation in self._unshared(job, mounted)]
             except BusyError as error:
                 said.append(error.what)
+        fail_point("node.end.unmounted")
         wrong = next(filter(None, said), "")
         self._report(job, answer, "unclean" if wrong else "clean", wrong)
+        fail_point("node.end.reported")
         with locked_folder(self._answers, time.monotonic() + _GRACE_SECONDS):
             for reservation in self._unshared(job, mounted):
                 self.mounts.detach(reservation, time.monotonic() + _GRACE_SECONDS)
@@ -218,6 +227,9 @@ class NodeFiles:
     def _answers(self) -> Path:
         """Its lock is held while something is mounted or unmounted: jobs share mounts."""
         return self.mounts.folder / ".answers"
+
+    def _keep_answer(self, job: str, answer: dict[str, Any]) -> None:
+        write_whole(self._answers / job, json.dumps(answer) + "\n", mode=0o600, durable=False)
 
     def _known_answer(self, job: str) -> dict[str, Any] | None:
         try:

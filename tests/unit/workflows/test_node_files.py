@@ -32,26 +32,29 @@ class Kernel:
 
     def __init__(self, folder: Path) -> None:
         self.table = folder / "mountinfo"
-        self.mounted: dict[str, str] = {}  # source, by place
         self.calls: list[str] = []
         self.is_busy = False
-        self._write()
+        self._write({})
+
+    @property
+    def mounted(self) -> dict[str, str]:
+        """Source, by place; it outlives the process that mounted."""
+        lines = [line.split() for line in self.table.read_text().splitlines()[1:]]
+        return {words[4]: words[8] for words in lines}
 
     def mount(self, wanted: Wanted, place: Path, _deadline: float) -> None:
         self.calls.append(f"mount {wanted.source}")
-        self.mounted[str(place.resolve())] = wanted.source
-        self._write()
+        self._write(self.mounted | {str(place.resolve()): wanted.source})
 
     def unmount(self, place: Path, lazy: bool, _deadline: float) -> str:
         self.calls.append("detach" if lazy else "unmount")
         if self.is_busy and not lazy:
             return "target is busy"
-        del self.mounted[str(place.resolve())]
-        self._write()
+        self._write({other: source for other, source in self.mounted.items() if other != str(place.resolve())})
         return ""
 
-    def _write(self) -> None:
-        lines = [f"30 1 0:30 / {place} rw - nfs4 {source} rw\n" for place, source in self.mounted.items()]
+    def _write(self, mounted: dict[str, str]) -> None:
+        lines = [f"30 1 0:30 / {place} rw - nfs4 {source} rw\n" for place, source in mounted.items()]
         self.table.write_text("".join(["1 0 8:1 / / rw - ext4 /dev/root rw\n", *lines]))
 
 
@@ -250,3 +253,33 @@ def test_the_home_mounts_its_own_tree_without_setuid_programs(tmp_path: Path) ->
         finally:
             assert mounts.unmount(FIRST, time.monotonic() + 30) == ""
         assert mounts.reservations() == []
+
+
+_BEGIN = ("node.begin.answer", "node.begin.mounted", "node.begin.linked")
+_END = ("node.end.synced", "node.end.unmounted", "node.end.reported")
+
+
+# crash-matrix: Prolog and epilog of a node with a job's files | the prolog, killed at `node.begin.answer`, `node.begin.mounted`, `node.begin.linked` | run again it succeeds; the epilog alone cleans up as well
+# crash-matrix: Prolog and epilog of a node with a job's files | the epilog, killed at `node.end.synced`, `node.end.unmounted`, `node.end.reported` | run again it cleans up, and says that it is not known to be clean; no mount, link or answer is left
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("place", [*_BEGIN, *_END])
+def test_a_killed_prolog_or_epilog_is_made_good(
+    node: NodeFiles, kernel: Kernel, manager: Manager, place: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.answers = [mounts_answer()]
+    if place in _END:
+        node.begin("17")
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr("forebay.fail_point._NAME", place)
+        node.begin("17") if place in _BEGIN else node.end("17")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    if place in _BEGIN and again:
+        node.begin("17")
+        assert len(kernel.mounted) == 1
+    node.end("17")
+    assert kernel.mounted == {}
+    killed = ("unclean", "an epilog before this one was killed")
+    assert manager.reports[-1][3:] == (killed if place in _END else ("clean", ""))
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", "lock"]
