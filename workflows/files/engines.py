@@ -120,13 +120,16 @@ class FilesEngines:
 
     def start_ended(self) -> None:
         """Starts engines again whose daemons have ended; their nodes wait and go on."""
-        for reservation in self.reservations():
-            if self._has_ended(reservation):
-                _log.warning("the NFS server of %s has ended, and is started again", reservation)
-                try:
-                    self._start(reservation)
-                except ForebayError as error:
-                    _log.warning("files of %s: %s", reservation, error)
+        for reservation in self.ended():
+            _log.warning("the NFS server of %s has ended, and is started again", reservation)
+            try:
+                self._start(reservation)
+            except ForebayError as error:
+                _log.warning("files of %s: %s", reservation, error)
+
+    def ended(self) -> list[str]:
+        """Reservations that nodes need, and whose daemons do not run."""
+        return [reservation for reservation in self.reservations() if self._has_ended(reservation)]
 
     def _has_ended(self, reservation: str) -> bool:
         """Nodes need it, by what its state says, which is replaced as a whole; and it does not run."""

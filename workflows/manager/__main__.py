@@ -162,6 +162,7 @@ async def _serve(
         request_exit,
         shared=shared,
         changed=changed,
+        more_findings=lambda: [] if slurm is None else slurm.job_files.findings(),
     )
     attachments = Attachments(database, reservations)
     why = Why(database)

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, PermissionDeniedError
 from forebay.manager.jobs import job_from_json
 from forebay.near_names import near_names
+from forebay.records import Finding
 from forebay.sizes import parse_size
 from forebay.workflows.manager.access import Asker
 from forebay.workflows.manager.acting_user import check_may_act
@@ -109,6 +110,7 @@ def build_api(
     *,
     shared: bool,
     changed: Callable[[], None] = lambda: None,
+    more_findings: Callable[[], list[Finding]] = list,
 ) -> FastAPI:
     """The application over these parts.
 
@@ -120,6 +122,8 @@ def build_api(
         Users other than its own may have reservations.
     changed : callable
         Called when reservations were made or destroyed, before that is answered.
+    more_findings : callable
+        What `forebay doctor` should know of what is not the manager's own.
     """
     api = FastAPI(title="Forebay manager", version=version("forebay"), default_response_class=_AsciiResponse)
     started_ns = time.time_ns()
@@ -152,7 +156,7 @@ def build_api(
         """What `forebay doctor` should know."""
         if not peer.is_administrator:
             return []
-        found = [*reservations.findings(), *stage_findings(supervisor.stuck)]
+        found = [*reservations.findings(), *stage_findings(supervisor.stuck), *more_findings()]
         return [finding.as_dict() for finding in found]
 
     @api.get("/reservations")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
+from forebay.records import Finding, Severity
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
@@ -202,6 +203,19 @@ class JobFiles:
         """Starts engines again whose daemons have ended."""
         if self._engines is not None:
             self._engines.start_ended()
+
+    def findings(self) -> list[Finding]:
+        """For `forebay doctor`: engines that nodes need and that do not run."""
+        ended = [] if self._engines is None else self._engines.ended()
+        return [
+            Finding(
+                Severity.PROBLEM,
+                f"files of reservation {reservation_id}",
+                "nodes of jobs wait for their NFS server, which does not run. The manager starts it again and again; "
+                f"ROOT/drivers/{reservation_id}/ganesha.log and ROOT/log/manager.log say why that fails",
+            )
+            for reservation_id in ended
+        ]
 
     def let_go(self, reservation: ReservationRow) -> None:
         """The reservation is about to be destroyed, whoever uses it."""

@@ -55,6 +55,9 @@ class Engines:
         self._note("close", reservation)
         self.running.discard(reservation)
 
+    def ended(self) -> list[str]:
+        return sorted(self.running)
+
     def reservations(self) -> list[str]:
         return sorted(self.running)
 
@@ -214,3 +217,10 @@ def test_why_names_a_node_that_has_not_mounted(database: Database, files: JobFil
     files.report("17", 1, "n1", "mounted", "")
     files.report("17", 1, "n2", "failed", "the server does not answer")
     assert files.note_on(row) == "node n2 (the server does not answer) has not mounted its files"
+
+
+def test_the_doctor_names_an_engine_that_does_not_run(database: Database, files: JobFiles) -> None:
+    assert files.findings() == []
+    run(database, files, job(database, "17"))
+    (finding,) = files.findings()
+    assert finding.where == "files of reservation id-job17"
