@@ -42,8 +42,9 @@ def job_begin(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Prepare this node for a Slurm job: look for its files or mount them, make its private scratch. A prolog runs
-    `forebay-job`, or this where nodes mount files.
+    """Prepare this node for a Slurm job: look for its files, or mount them; make its private scratch.
+
+    A prolog runs `forebay-job`; where nodes mount files, it runs this.
     """
     if (files := NodeFiles.configured(node or _this_node())) is not None:
         _tell("made", files.begin(job), as_json)
@@ -59,8 +60,9 @@ def job_end(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what job-begin made on this node, and what lost jobs left. An epilog runs `forebay-job`, or this where
-    nodes mount files.
+    """Remove what job-begin made on this node, and what lost jobs left.
+
+    An epilog runs `forebay-job`; where nodes mount files, it runs this.
     """
     if (files := NodeFiles.configured(node or _this_node())) is not None:
         _tell("removed", files.end(job), as_json)
