@@ -131,12 +131,12 @@ class GuestCentre:
 
 
 @contextlib.contextmanager
-def guest_centre(folder: Path, python: Path, number: int) -> Iterator[GuestCentre]:
+def guest_centre(folder: Path, python: Path) -> Iterator[GuestCentre]:
     """Starts it below ``folder``, which all can enter, and which is neither below /tmp nor /run."""
     names = ("n1", "n2")
     node_folder = "/run/forebay-node"
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(GuestNetwork(number))
+        network = stack.enter_context(GuestNetwork())
         munged = stack.enter_context(Munged())
         with socket.socket() as probe:
             probe.bind((network.host, 0))
