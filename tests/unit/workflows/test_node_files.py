@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,9 @@ from tests.support.mounted import mounted
 
 FIRST = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
 SECOND = "6c25bf15-3fd4-42c1-84d2-f10c33f12f0e"
+
+
+_HURRIED = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=0.01, end_seconds_max=0.01)
 
 
 class Kernel:
@@ -110,15 +114,14 @@ def manager() -> Manager:
 @pytest.fixture
 def node(tmp_path: Path, kernel: Kernel, manager: Manager) -> NodeFiles:
     mounts = NodeMounts(tmp_path / "node", mounter=kernel.mount, unmounter=kernel.unmount, table=kernel.table)
-    settings = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=0.01, end_seconds_max=0.01)
+    settings = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=30.0, end_seconds_max=30.0)
     return NodeFiles("n1", mounts, settings, "/nonexistent/scontrol", lambda: cast(ManagerClient, manager), False)
 
 
 def test_a_job_is_mounted_linked_and_both_go_again(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
     manager.answers = [{"state": "wait"}, mounts_answer()]
     link = node.mounts.folder / "17"
-    patient = NodeFiles(node.node, node.mounts, FilesSettings(server="a:1"), node.scontrol, node.connect, False)
-    assert patient.begin("17") == [str(link)]
+    assert node.begin("17") == [str(link)]
     assert os.readlink(link) == f"{node.mounts.folder}/.mounts/{FIRST}/17"
     assert node.begin("17") == [str(link)]  # again
     assert kernel.calls == ["mount 10.0.0.1:/n1.1"]
@@ -168,12 +171,17 @@ def test_a_mount_that_another_job_uses_stays(node: NodeFiles, kernel: Kernel, ma
 
 # crash-matrix: The epilog of a node with a job's files | programs that hold them open | in bounded time the node says that it is unclean, and lets go of the mount
 def test_a_busy_mount_is_reported_before_it_is_taken_away(
-    node: NodeFiles, kernel: Kernel, manager: Manager, capsys: pytest.CaptureFixture[str]
+    node: NodeFiles,
+    kernel: Kernel,
+    manager: Manager,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     manager.answers = [mounts_answer()]
     node.begin("17")
     kernel.is_busy = True
-    node.end("17")
+    monkeypatch.setattr(NodeMounts, "sync", lambda *_arguments: "")
+    replace(node, settings=_HURRIED).end("17")
     assert manager.reports[-1] == ("17", 1, "n1", "unclean", "it cannot be unmounted: target is busy")
     assert kernel.calls[-1] == "detach"
     assert kernel.mounted == {}
@@ -189,7 +197,7 @@ def test_a_prolog_does_not_wait_for_ever(
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(f"#!/bin/sh\necho 'JobId=17 JobName=x BurstBuffer={burst_buffer} Power='\n")
     scontrol.chmod(0o755)
-    asking = NodeFiles(node.node, node.mounts, node.settings, str(scontrol), node.connect, False)
+    asking = replace(node, settings=_HURRIED, scontrol=str(scontrol))
     if not fails:
         assert asking.begin("17") == []
         return
