@@ -6,6 +6,7 @@ MUNGE, whose nodes see neither the instance's root nor its sockets.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
 import subprocess
 import time
@@ -184,5 +185,6 @@ def _end_what_is_left(root: Path) -> None:
     """Engines and mounts of an instance that went down while a job had files, because a test failed."""
     for file in root.glob("drivers/*/*.conf"):
         end_daemons(file, time.monotonic() + 30)
+        shutil.rmtree(Path("/run/forebay-files") / file.parent.name, ignore_errors=True)
     for mount in mounts_below(root):
         subprocess.run(["umount", "--lazy", mount.place], check=True)
