@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from forebay.durations import format_duration
 from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError, RefusedError
-from forebay.manager.jobs import Job
+from forebay.manager.jobs import Job, job_from_json
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import StageRow
 from forebay.workflows.manager.job_table import JobRow
@@ -23,6 +23,8 @@ __all__ = ["JobStages"]
 
 _log = logging.getLogger(__name__)
 
+#: Names of the stages that the job's programs asked for begin with this.
+ASKED = "asked "
 _STAGE_WAIT_SECONDS = 10.0
 _UMASK = 0o022
 
@@ -46,10 +48,13 @@ class JobStages:
         try:
             await self._end_following(job)
             requests = await wanted(job)
+            if call == "data_out":
+                job = await self._begin_asked(job)
             stages = await self._begin(job, requests, (None, StageState.FAILED, StageState.CANCELLED))
+            asked = [name for name in stages if name.startswith(ASKED) and call == "data_out"]
             try:
                 async with asyncio.timeout(seconds_left(job)):
-                    for name in requests:
+                    for name in (*requests, *asked):
                         await self._wait_for(stages[name])
             except TimeoutError:
                 raise InvalidArgumentError(await self._why_late(job, stages)) from None
@@ -90,6 +95,42 @@ class JobStages:
             stages[name] = (await self._supervisor.submit(request, job.owner_uid, job.owner_gid, _UMASK)).id
             job = await self._records.change(job, stages=stages)
         return stages
+
+    async def _begin_asked(self, job: JobRow) -> JobRow:
+        """Begins what the job's programs have deferred, and takes up what they asked for and did not wait for. Nothing
+        is forgotten if the manager dies: what is begun here stands in the job's row before it begins.
+        """
+        async with self._supervisor.asked.turn:
+            due = await self._supervisor.asked.due(job.id)
+        stages = dict(job.stages)
+        taken = set(stages.values())
+        stages |= {f"{ASKED}{stage_id}": stage_id for stage_id in due if stage_id not in taken}
+        if stages != job.stages:
+            job = await self._records.change(job, stages=stages)
+        for name in [name for name in stages if name.startswith(ASKED)]:
+            try:
+                row = await self._supervisor.activate(stages[name])
+            except NotFoundError:  # forgotten, so it was over long ago
+                del stages[name]
+                continue
+            if row.state in (StageState.FAILED, StageState.CANCELLED):  # in a data_out before this one
+                again = job_from_json(row.job)
+                stages[name] = (await self._supervisor.submit(again, row.owner_uid, row.owner_gid, row.umask)).id
+        return await self._records.change(job, stages=stages) if stages != job.stages else job
+
+    async def cancel_asked(self, job: JobRow) -> None:
+        """No stage-out comes for what the job's programs asked for; the job's row goes on saying that it was wanted."""
+        due = await self._supervisor.asked.due(job.id)
+        if not due:
+            return
+        await self._records.change(job, stages=job.stages | {f"{ASKED}{stage_id}": stage_id for stage_id in due})
+        for stage_id in due:
+            with contextlib.suppress(NotFoundError):
+                await self._supervisor.cancel(stage_id)
+
+    async def keeps(self, job: JobRow) -> bool:
+        """Something that its programs asked for is to outlive the job, and has not been copied."""
+        return any(name.startswith(ASKED) for name in job.stages) or bool(await self._supervisor.asked.due(job.id))
 
     async def cancel(self, stages: dict[str, int]) -> None:
         """Cancels those that are not over."""

@@ -81,7 +81,9 @@ class SlurmJobs:
         self._making = JobMaking(self._records, reservations, attachments, self.persistents, slow_calls, settings)
         self._stages = JobStages(self._records, supervisor, settings)
         self._tokens = JobTokens(root, settings, link)
-        self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings, self._tokens)
+        self._ending = JobEnding(
+            database, self._records, reservations, attachments, slow_calls, settings, self._tokens, self._stages
+        )
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(link, settings, self._tokens, instance_variables)
         self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of)
