@@ -38,6 +38,8 @@ from forebay.instance import Instance
 from forebay.manager.pool_membership import PoolMembership
 from forebay.program_environment import program_environment
 from forebay.visible_text import visible
+from forebay.workflows.datawarp.calls import build_datawarp_router
+from forebay.workflows.datawarp.places import Places
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.api import build_api
@@ -170,6 +172,7 @@ async def _serve(
     api.include_router(build_server_router(reservations, slow_calls, changed))
     api.include_router(build_rule_router(supervisor))
     api.include_router(build_receipt_router(supervisor.receipts))
+    api.include_router(build_datawarp_router(supervisor, Places(database, reservations), reservations))
     slurm = _serve_slurm(api, database, supervisor, reservations, attachments, slow_calls, instance)
     scheduler_uid = None if slurm is None else slurm.settings.scheduler_uid
     settings.app = RequestLimits(api, lambda peer: peer.is_administrator or peer.uid == scheduler_uid)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,16 @@ from forebay.workflows.manager.schema import check_and_make, metadata, try_chang
 from forebay.workflows.manager.states import ReservationState
 from forebay.workflows.manager.touched_rows import TouchedRows
 
-__all__ = ["Database", "Held", "ReservationRow", "StageRow", "metadata", "no_stage", "reservations_table"]
+__all__ = [
+    "Database",
+    "Held",
+    "ReservationRow",
+    "StageRow",
+    "metadata",
+    "no_stage",
+    "reservations_table",
+    "stages_table",
+]
 
 _reservations = sql.Table(
     "reservations",
@@ -53,7 +62,7 @@ _reservations = sql.Table(
 #: For modules whose tables refer to it.
 reservations_table = _reservations
 
-_stages = sql.Table(
+stages_table = _stages = sql.Table(
     "stages",
     metadata,
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
@@ -175,6 +184,12 @@ class Database:
             row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
             return None if row is None else _reservation_row(row)
 
+    def reservations_of_ids(self, ids: Iterable[str]) -> list[ReservationRow]:
+        """Those that the server knows by these."""
+        with self.look() as connection:
+            query = _reservations.select().where(_reservations.c.id.in_(list(ids)))
+            return [_reservation_row(row) for row in connection.execute(query).mappings()]
+
     def held(self, server: str | None = None) -> list[Held]:
         """What all of them hold, added up for admission; of one server, "" the manager's own, if it is named."""
         c = _reservations.c
@@ -220,12 +235,21 @@ class Database:
 
     # Stages
 
-    def add_stage(self, job: dict[str, Any], owner_uid: int, owner_gid: int, umask: int) -> StageRow:
-        """Enters a queued stage."""
+    def add_stage(
+        self,
+        job: dict[str, Any],
+        owner_uid: int,
+        owner_gid: int,
+        umask: int,
+        *,
+        state: StageState = StageState.QUEUED,
+        also: Callable[[sql.Connection, int], object] = lambda connection, stage_id: None,
+    ) -> StageRow:
+        """Enters a stage. `also`: what else is written in the same transaction."""
         with self.change() as connection:
             inserted = connection.execute(
                 _stages.insert().values(
-                    state=StageState.QUEUED,
+                    state=state,
                     job=job,
                     owner_uid=owner_uid,
                     owner_gid=owner_gid,
@@ -242,6 +266,7 @@ class Database:
             key = inserted.inserted_primary_key
             assert key is not None
             stage_id: int = key[0]
+            also(connection, stage_id)
         return self.stage(stage_id)
 
     def stage(self, stage_id: int) -> StageRow:
@@ -270,6 +295,25 @@ class Database:
         with self.change() as connection:
             connection.execute(_stages.update().where(_stages.c.id == stage_id).values(**values))
         return self.stage(stage_id)
+
+    def move_stage(
+        self, stage_id: int, before: StageState, after: StageState, job: dict[str, Any] | None = None
+    ) -> bool:
+        """Changes the state of a stage that is in another one, and what it is to do if `job` is given; False, and no
+        change, if it is not.
+        """
+        values: dict[str, Any] = {"finished_ns": time.time_ns()} if after.is_final else {}
+        if job is not None:
+            values["job"] = job
+        wanted = (_stages.c.id == stage_id) & (_stages.c.state == before)
+        with self.change() as connection:
+            return bool(connection.execute(_stages.update().where(wanted).values(state=after, **values)).rowcount)
+
+    def count_stages(self, owner_uid: int, state: StageState) -> int:
+        """How many of this user's are in this state."""
+        wanted = (_stages.c.owner_uid == owner_uid) & (_stages.c.state == state)
+        with self.look() as connection:
+            return connection.scalar(sql.select(sql.func.count()).select_from(_stages).where(wanted)) or 0
 
     def forget_old_stages(self, owner_uid: int, kept: int) -> None:
         """Removes the stages of a user that have ended, except the newest ones."""

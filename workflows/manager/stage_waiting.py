@@ -101,9 +101,11 @@ def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
         if not as_json:
             console().print(Text(_result_text(row)), soft_wrap=True)
         return ExitStatus.OK
-    if state is StageState.CANCELLED:
+    if state in (StageState.CANCELLED, StageState.REVOKED):
         if not as_json:
-            error_console().print(f"stage {row['id']} was cancelled; the same command takes it up again", markup=False)
+            error_console().print(
+                f"stage {row['id']} was {state.value}; the same command takes it up again", markup=False
+            )
         return ExitStatus.CTRL_C if cancelled_here else ExitStatus.ERROR
     assert failure is not None
     if not as_json:

@@ -27,10 +27,12 @@ from forebay.manager.jobs import Job, MatchedFilesJob, job_to_json
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.acting_user import acting_row
+from forebay.workflows.manager.asked_stages import AskedStages, Asking
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.reading_budget import ReadingBudgets
 from forebay.workflows.manager.receipts import Receipts, ReceiptWriter
 from forebay.workflows.manager.stage_changes import StageChanges
+from forebay.workflows.manager.stage_concurrency import StageConcurrency
 from forebay.workflows.manager.stage_environment import stage_environment
 from forebay.workflows.manager.stage_process import StageProcess
 from forebay.workflows.manager.stage_run import Outcome, StageRun, failure_of
@@ -77,10 +79,13 @@ class StageSupervisor:
         self._wanted_again: set[int] = set()  # those that begin anew once they have succeeded
         self._ending = asyncio.Lock()  # a stage succeeds, or is wanted again
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
+        self.concurrency = StageConcurrency(database)
+        self.asked = AskedStages(database)
         self._stopping = False
 
     async def start(self) -> None:
         """Begins what was queued or interrupted."""
+        await asyncio.to_thread(self.concurrency.start)
         highest = await asyncio.to_thread(self.receipts.start)
         await asyncio.to_thread(self._database.use_stage_numbers_above, highest)
         interrupted = await asyncio.to_thread(self._database.requeue_running_stages)
@@ -92,7 +97,7 @@ class StageSupervisor:
             if row.cancel and not ends_when_asked(row):
                 await self._change(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
             else:
-                self._turns[_follows(row)].add(row.owner_uid, row.id)
+                self._wait_for_turn(row)
         self._fill_slots()
 
     async def stop(self) -> None:
@@ -106,8 +111,24 @@ class StageSupervisor:
         self._stuck.stop()
         await self._changes.close()
 
-    async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
+    async def submit(
+        self,
+        job: Job,
+        owner_uid: int,
+        owner_gid: int,
+        umask: int,
+        *,
+        asking: Asking | None = None,
+        deferred: bool = False,
+    ) -> StageRow:
         """Queues a stage.
+
+        Parameters
+        ----------
+        asking : Asking, optional
+            Of a program: what it will ask for the stage by.
+        deferred : bool
+            It is kept until `activate`, and counts among those that wait.
 
         Raises
         ------
@@ -115,16 +136,44 @@ class StageSupervisor:
             Too many of this user's wait.
         """
         waiting = sum(turns.waiting(owner_uid) for turns in self._turns.values())
+        waiting += await asyncio.to_thread(self._database.count_stages, owner_uid, StageState.DEFERRED)
         if waiting >= _WAITING_STAGES_MAX:
             raise RefusedError(
                 f"{waiting} stages of user {owner_uid} wait already; wait until some are done, or stage whole folders"
             )
         await asyncio.to_thread(self._database.forget_old_stages, owner_uid, _FINISHED_STAGES_KEPT)
-        row = await asyncio.to_thread(self._database.add_stage, job_to_json(job), owner_uid, owner_gid, umask)
-        _log.info("stage %d: %s", row.id, json.dumps(row.job))
-        self._turns[_follows(row)].add(row.owner_uid, row.id)
-        self._fill_slots()
+        more: dict[str, Any] = {"state": StageState.DEFERRED} if deferred else {}
+        if asking is not None:
+            more["also"] = partial(self.asked.enter, asking)
+        add = partial(self._database.add_stage, job_to_json(job), owner_uid, owner_gid, umask, **more)
+        row = await asyncio.to_thread(add)
+        _log.info("stage %d%s: %s", row.id, ", deferred" if deferred else "", json.dumps(row.job))
+        if not deferred:
+            self._wait_for_turn(row)
+            self._fill_slots()
         return await self.stage(row.id)
+
+    async def activate(self, stage_id: int, job: Job | None = None) -> StageRow:
+        """Queues a stage that is deferred, to do `job` if one is given; idempotent, and nothing for any other."""
+        document = None if job is None else job_to_json(job)
+        move = self._database.move_stage
+        if await asyncio.to_thread(move, stage_id, StageState.DEFERRED, StageState.QUEUED, document):
+            fail_point("manager.stage.activated")
+            await self._changes.announce(stage_id)
+            self._wait_for_turn(await self.stage(stage_id))
+            self._fill_slots()
+        return await self.stage(stage_id)
+
+    async def revoke(self, stage_id: int) -> bool:
+        """A stage that is deferred is not wanted any more; False for any other."""
+        revoked = await asyncio.to_thread(self._database.move_stage, stage_id, StageState.DEFERRED, StageState.REVOKED)
+        if revoked:
+            await self._changes.announce(stage_id, ended=True)
+        return revoked
+
+    def concurrency_changed(self) -> None:
+        """More stages may run side by side than before."""
+        self._fill_slots()
 
     async def submit_unless_there(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
         """Queues a stage, unless this user's same stage is not over.
@@ -160,6 +209,7 @@ class StageSupervisor:
         elif stage_id not in self._tasks:
             self._delayed.discard(stage_id)
             self._turns[_follows(row)].remove(row.owner_uid, stage_id)
+            self.concurrency.forget(stage_id)
             await self._change(stage_id, state=StageState.CANCELLED, finished_ns=time.time_ns())
         return await self.stage(stage_id)
 
@@ -212,10 +262,15 @@ class StageSupervisor:
         unwritten = self._unwritten.get(row.id)
         return row if unwritten is None else replace(row, notes=[*row.notes, unwritten])
 
+    def _wait_for_turn(self, row: StageRow) -> None:
+        self.concurrency.note(row)
+        self._turns[_follows(row)].add(row.owner_uid, row.id)
+
     def _fill_slots(self) -> None:
         """Begins the stages whose turn it is."""
         for turns in self._turns.values():
-            while not self._stopping and (stage_id := turns.begin()) is not None:
+            while not self._stopping and (stage_id := turns.begin(self.concurrency.may_begin)) is not None:
+                self.concurrency.begun(stage_id)
                 self._tasks[stage_id] = asyncio.create_task(self._run(stage_id, turns), name=f"stage {stage_id}")
 
     def _stop(self, run: StageRun) -> None:
@@ -247,6 +302,9 @@ class StageSupervisor:
             del self._tasks[stage_id]
             self._unwritten.pop(stage_id, None)
             turns.end(stage_id)
+            self.concurrency.ended(stage_id)
+            if pause_seconds is None:
+                self.concurrency.forget(stage_id)
             if pause_seconds is not None and uid is not None:
                 self._delayed.add(stage_id)
                 asyncio.get_running_loop().call_later(pause_seconds, self._queue_again, turns, uid, stage_id)

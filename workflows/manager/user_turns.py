@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 
 __all__ = ["UserTurns"]
 
@@ -43,11 +44,15 @@ class UserTurns:
         """How many of this user's wait."""
         return len(self._waiting.get(uid, ()))
 
-    def begin(self) -> int | None:
-        """The work whose turn it is; it takes its place. None: there is none, or no place."""
+    def begin(self, may_begin: Callable[[int], bool] = lambda work: True) -> int | None:
+        """The work whose turn it is; it takes its place. None: there is none, or no place. What `may_begin` refuses
+        lets others of its user go first.
+        """
         for uid in sorted(self._waiting, key=lambda uid: (self._count_of[uid], self._served.get(uid, 0))):
             if self._may_begin(uid):
-                work = next(iter(self._waiting[uid]))
+                work = next(filter(may_begin, self._waiting[uid]), None)
+                if work is None:
+                    continue
                 self._served[uid] = next(self._turn)
                 self.remove(uid, work)
                 self._running[work] = uid

@@ -184,7 +184,9 @@ def _of_place(row: QueueRow, ahead: int, drain: Drain | None) -> Answer:
 def _of_stage(row: StageRow) -> Answer:
     since_ns = row.finished_ns or row.started_ns or row.created_ns
     waits_for = "nothing"
-    if row.state is StageState.QUEUED:
+    if row.state is StageState.DEFERRED:
+        waits_for = "the end of its job, or its program, which may activate or revoke it"
+    elif row.state is StageState.QUEUED:
         waits_for = "a free place among the stages that run"
         if row.failure is not None:
             waits_for = f"its next attempt, after: {row.failure['what']}"

@@ -5,8 +5,6 @@
 // that the manager replaces, so they can be read while it is down.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,20 +23,20 @@
 #include <utility>
 #include <vector>
 
-#include <forebay/unix_socket.h>
-
+#include "manager_request.h"
 #include "snapshot_file.h"
 
 namespace {
 
+using forebay::slurm::answer_of_manager;
 using forebay::slurm::file_bytes_max;
 using forebay::slurm::joined_items;
+using forebay::slurm::ManagerAnswer;
 using forebay::slurm::part_of_job;
 using forebay::slurm::parts_of;
 using forebay::slurm::read_file;
 using forebay::slurm::Snapshot;
 
-constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
 // Slurm holds its locks during job_process, so it goes on without a manager that does not answer soon.
 constexpr std::chrono::seconds patience_locked{1};
 // Slurm ends the other calls at a time of its own, which the administrator has set.
@@ -78,78 +76,17 @@ std::string encoded(std::string_view text) {
   return result;
 }
 
-/// A connection to the manager, whose every answer must come within `wait` (0: at any time); -1 if there is none now,
-/// with the reason in errno.
-int connected(const std::string& root, std::chrono::seconds wait) {
-  auto path = read_file(root + "/manager-endpoint", 4096);
-  if (!path) return -1;
-  while (!path->empty() && (path->back() == '\n' || path->back() == ' ')) path->pop_back();
-  const int connection = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connection < 0) return -1;
-  const timeval limit{static_cast<time_t>(wait.count()), 0};
-  ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (forebay::connect_unix(connection, *path) == 0) return connection;
-  const int error = errno;
-  ::close(connection);
-  errno = error;
-  return -1;
-}
-
-bool sent(int connection, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
-/// All that the manager answers; nothing if the connection broke before the answer was whole.
-std::optional<std::string> received(int connection) {
-  std::string answer;
-  char buffer[65536];
-  while (answer.size() < answer_bytes_max) {
-    const ssize_t count = ::recv(connection, buffer, sizeof buffer, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return std::nullopt;
-    if (count == 0) return answer;
-    answer.append(buffer, static_cast<std::size_t>(count));
-  }
-  return std::nullopt;
-}
-
 struct Answer {
   int status = 1;
   std::string text;
 };
 
-/// Reads an HTTP answer; nothing if it is not whole.
-std::optional<Answer> parsed(const std::string& bytes) {
-  const auto end = bytes.find("\r\n\r\n");
-  if (end == std::string::npos) return std::nullopt;
-  std::string head = bytes.substr(0, end + 2);
-  for (char& c : head) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  const auto value = [&](const char* name) -> std::optional<long> {
-    const auto at = head.find(std::string("\r\n") + name + ":");
-    if (at == std::string::npos) return std::nullopt;
-    return std::strtol(head.c_str() + at + 3 + std::strlen(name), nullptr, 10);
-  };
-  const auto length = value("content-length");
-  const std::string body = bytes.substr(end + 4);
-  if (!length || *length < 0 || body.size() != static_cast<std::size_t>(*length)) return std::nullopt;
-  if (const auto status = value("x-forebay-exit-status")) return Answer{static_cast<int>(*status), body};
-  return Answer{1, "forebay: the manager refuses: " + body + "\n"};
-}
-
+/// The manager's answer to a call; nothing if none came.
 std::optional<Answer> asked(const std::string& root, const std::string& request, std::chrono::seconds wait) {
-  const int connection = connected(root, wait);
-  if (connection < 0) return std::nullopt;
-  std::optional<std::string> bytes;
-  if (sent(connection, request)) bytes = received(connection);
-  ::close(connection);
-  return bytes ? parsed(*bytes) : std::nullopt;
+  const std::optional<ManagerAnswer> answer = answer_of_manager(root, request, wait);
+  if (!answer) return std::nullopt;
+  if (answer->exit_status) return Answer{*answer->exit_status, answer->body};
+  return Answer{1, "forebay: the manager refuses: " + answer->body + "\n"};
 }
 
 /// The answer, however long the manager is away. `tells`: a person may read what is printed meanwhile, for Slurm ends a

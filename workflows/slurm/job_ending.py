@@ -18,6 +18,7 @@ from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
+from forebay.workflows.slurm.job_stages import JobStages
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.processes import is_over
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -40,6 +41,7 @@ class JobEnding:
         settings: SlurmSettings,
         tokens: JobTokens,
         files: JobFiles,
+        stages: JobStages,
     ) -> None:
         self._files = files
         self._database = database
@@ -49,13 +51,15 @@ class JobEnding:
         self._slow_calls = slow_calls
         self._settings = settings
         self._tokens = tokens
+        self._stages = stages
 
     async def end(self, job: JobRow, *, discard: bool) -> None:
         """Destroys the job's reservation, unless it holds what the job was to keep. Its token is void in any case."""
         await in_thread(self._files.end, job)
         await in_thread(self._attachments.detach_job, job.holder)
+        reason = await self._must_keep(job, discard=discard) if job.reservation else ""
+        await self._stages.cancel_asked(job)
         if job.reservation:
-            reason = await self._must_keep(job, discard=discard)
             if not reason:
                 try:
                     force = discard or not job.state.may_have_run
@@ -87,7 +91,7 @@ class JobEnding:
     async def look_at_kept(self, job: JobRow, now_ns: int) -> None:
         """Deletes what has been in quarantine for its time, or was there only because processes might still write."""
         gone = await in_thread(self._database.reservation, job.reservation) is None
-        keeps = Directives.from_json(job.directives).keeps
+        keeps = await self._keeps(job)
         # Those of a manager that kept no deadlines have none.
         due = now_ns > (job.deadline_ns or job.changed_ns + round(self._settings.quarantine_days * 86400e9))
         if not gone and (due or (not keeps and await is_over(self._settings.squeue, job.token))):
@@ -108,6 +112,10 @@ class JobEnding:
             return ""
         if not job.quiet and not await is_over(self._settings.squeue, job.token):
             return "Slurm does not say that its processes are gone"
-        if job.state is JobState.DRAINED or not Directives.from_json(job.directives).keeps:
+        if job.state is JobState.DRAINED or not await self._keeps(job):
             return ""
         return f"what was to be staged out is not: {job.reason}" if job.reason else "it was not staged out"
+
+    async def _keeps(self, job: JobRow) -> bool:
+        """Something is to outlive the job: a line of its script says so, or its programs do."""
+        return Directives.from_json(job.directives).keeps or await self._stages.keeps(job)

@@ -6,23 +6,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from forebay.durations import format_duration
 from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError, RefusedError
-from forebay.manager.jobs import Job
+from forebay.manager.jobs import Job, job_from_json
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import StageRow
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
 from forebay.workflows.slurm.settings import SlurmSettings
-from forebay.workflows.slurm.stages_of_a_job import following_stages
+from forebay.workflows.slurm.stages_of_a_job import following_stages, inward_stages, outward_stages, with_unclean
 
 __all__ = ["JobStages"]
 
 _log = logging.getLogger(__name__)
 
+#: Names of the stages that the job's programs asked for begin with this.
+ASKED = "asked "
+#: States of a stage that is begun, or begun anew.
+_TO_DO = (None, StageState.FAILED, StageState.CANCELLED)
 _STAGE_WAIT_SECONDS = 10.0
 _UMASK = 0o022
 
@@ -35,29 +39,44 @@ class JobStages:
         self._supervisor = supervisor
         self._settings = settings
 
-    async def carry_out(self, job: JobRow, call: str, wanted: Callable[[JobRow], Awaitable[dict[str, Job]]]) -> None:
-        """Runs the stages side by side and waits for all; those that this run has begun before are taken up again.
+    async def carry_in(self, job: JobRow) -> None:
+        """Runs what goes in before the job, side by side, and waits for all; those that were begun before are taken up.
 
         Raises
         ------
         InvalidArgumentError
             One of them failed, or they were not done in time; the job's reason says so, too.
         """
-        try:
+        async with self._telling(job, "data_in"):
+            requests = await inward_stages(job)
+            await self._wait_for_all(job, await self._begin(job, requests, _TO_DO), list(requests))
+
+    async def carry_out(self, job: JobRow, unclean_nodes: tuple[str, ...]) -> None:
+        """The same for what goes out after the job, and for what its programs have asked for. Receipts name the nodes."""
+        async with self._telling(job, "data_out"):
             await self._end_following(job)
-            requests = await wanted(job)
-            stages = await self._begin(job, requests, (None, StageState.FAILED, StageState.CANCELLED))
-            try:
-                async with asyncio.timeout(seconds_left(job)):
-                    for name in requests:
-                        await self._wait_for(stages[name])
-            except TimeoutError:
-                raise InvalidArgumentError(await self._why_late(job, stages)) from None
+            requests = await outward_stages(job, unclean_nodes)
+            job = await self._begin_asked(job, unclean_nodes)
+            stages = await self._begin(job, requests, _TO_DO)
+            await self._wait_for_all(job, stages, [*requests, *(name for name in stages if name.startswith(ASKED))])
+
+    @contextlib.asynccontextmanager
+    async def _telling(self, job: JobRow, call: str) -> AsyncIterator[None]:
+        try:
+            yield
         except ForebayError as error:
             where = f" ({error.where})" if error.where else ""
             text = f"{call}: {error.what}{where}"
             await self._records.note(job, text)
             raise InvalidArgumentError(text) from None
+
+    async def _wait_for_all(self, job: JobRow, stages: dict[str, int], names: list[str]) -> None:
+        try:
+            async with asyncio.timeout(seconds_left(job)):
+                for name in names:
+                    await self._wait_for(stages[name])
+        except TimeoutError:
+            raise InvalidArgumentError(await self._why_late(job, stages)) from None
 
     async def begin_following(self, job: JobRow) -> None:
         """Begins what is staged out while the job runs; idempotent. What fails of it is done again by `carry_out`."""
@@ -90,6 +109,43 @@ class JobStages:
             stages[name] = (await self._supervisor.submit(request, job.owner_uid, job.owner_gid, _UMASK)).id
             job = await self._records.change(job, stages=stages)
         return stages
+
+    async def _begin_asked(self, job: JobRow, unclean_nodes: tuple[str, ...]) -> JobRow:
+        """Begins what the job's programs have deferred, and takes up what they asked for and did not wait for. Nothing
+        is forgotten if the manager dies: what is begun here stands in the job's row before it begins.
+        """
+        async with self._supervisor.asked.turn:
+            due = await self._supervisor.asked.due(job.id)
+        stages = dict(job.stages)
+        taken = set(stages.values())
+        stages |= {f"{ASKED}{stage_id}": stage_id for stage_id in due if stage_id not in taken}
+        if stages != job.stages:
+            job = await self._records.change(job, stages=stages)
+        for name in [name for name in stages if name.startswith(ASKED)]:
+            try:
+                row = await self._supervisor.stage(stages[name])
+                due_job = with_unclean(job_from_json(row.job), unclean_nodes)
+                row = await self._supervisor.activate(row.id, due_job)
+            except NotFoundError:  # forgotten, so it was over long ago
+                del stages[name]
+                continue
+            if row.state in (StageState.FAILED, StageState.CANCELLED):  # in a data_out before this one
+                stages[name] = (await self._supervisor.submit(due_job, row.owner_uid, row.owner_gid, row.umask)).id
+        return await self._records.change(job, stages=stages) if stages != job.stages else job
+
+    async def cancel_asked(self, job: JobRow) -> None:
+        """No stage-out comes for what the job's programs asked for; the job's row goes on saying that it was wanted."""
+        due = await self._supervisor.asked.due(job.id)
+        if not due:
+            return
+        await self._records.change(job, stages=job.stages | {f"{ASKED}{stage_id}": stage_id for stage_id in due})
+        for stage_id in due:
+            with contextlib.suppress(NotFoundError):
+                await self._supervisor.cancel(stage_id)
+
+    async def keeps(self, job: JobRow) -> bool:
+        """Something that its programs asked for is to outlive the job, and has not been copied."""
+        return any(name.startswith(ASKED) for name in job.stages) or bool(await self._supervisor.asked.due(job.id))
 
     async def cancel(self, stages: dict[str, int]) -> None:
         """Cancels those that are not over."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from forebay.errors import (
@@ -50,7 +49,6 @@ from forebay.workflows.slurm.processes import (
 )
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.slurm_files import SlurmFiles
-from forebay.workflows.slurm.stages_of_a_job import inward_stages, outward_stages
 from forebay.workflows.slurm.symbols import expanded_directives
 from forebay.workflows.slurm.turns import Turns
 from forebay.workflows.slurm.users import check_user
@@ -89,7 +87,15 @@ class SlurmJobs:
         self._stages = JobStages(self._records, supervisor, settings)
         self._tokens = JobTokens(root, settings, link)
         self._ending = JobEnding(
-            database, self._records, reservations, attachments, slow_calls, settings, self._tokens, job_files
+            database,
+            self._records,
+            reservations,
+            attachments,
+            slow_calls,
+            settings,
+            self._tokens,
+            job_files,
+            self._stages,
         )
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(link, settings, self._tokens, instance_variables, job_files)
@@ -167,7 +173,7 @@ class SlurmJobs:
             if job.state.may_have_run:
                 return
             job = await self._records.change(job, state=JobState.DATA_IN, reason="")
-            await self._stages.carry_out(job, "data_in", inward_stages)
+            await self._stages.carry_in(job)
             await self._records.change(job, state=JobState.PRE_RUN, reason="")
 
     async def real_size(self, token: str) -> int:
@@ -234,7 +240,7 @@ class SlurmJobs:
             except ForebayError as error:
                 await self._records.note(job, f"data_out: its nodes are not fenced: {error.what}")
                 raise
-            await self._stages.carry_out(job, "data_out", partial(outward_stages, unclean_nodes=tuple(unclean)))
+            await self._stages.carry_out(job, tuple(unclean))
             await self._records.change(job, state=JobState.DRAINED, reason="")
 
     async def teardown(self, token: str, *, hurry: bool) -> bool:

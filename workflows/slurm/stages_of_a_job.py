@@ -11,7 +11,7 @@ from forebay.workflows.slurm.directive_parsing import parse_list
 from forebay.workflows.slurm.directives import Directives, FileStage, MatchedStage
 from forebay.workflows.slurm.users import read_as_user
 
-__all__ = ["following_stages", "inward_stages", "outward_stages"]
+__all__ = ["following_stages", "inward_stages", "outward_stages", "with_unclean"]
 
 
 async def inward_stages(job: JobRow) -> dict[str, Job]:
@@ -39,10 +39,12 @@ async def outward_stages(job: JobRow, unclean_nodes: tuple[str, ...] = ()) -> di
     # What those that follow have not taken: they may have failed, or had too little time.
     for number, matched in enumerate(Directives.from_json(job.directives).matched, start=1):
         requests[f"files {number}"] = _matched_job(job, matched, follow=False)
-    return {
-        name: request if isinstance(request, StepsJob) else replace(request, unclean_nodes=unclean_nodes)
-        for name, request in requests.items()
-    }
+    return {name: with_unclean(request, unclean_nodes) for name, request in requests.items()}
+
+
+def with_unclean(request: Job, nodes: tuple[str, ...]) -> Job:
+    """The same stage, whose receipt names these nodes if it copies what they may have written."""
+    return request if isinstance(request, StepsJob) else replace(request, unclean_nodes=nodes)
 
 
 async def _file_stages(job: JobRow, *, inward: bool) -> dict[str, Job]:

@@ -11,13 +11,15 @@ __all__ = ["StageState"]
 class StageState(StrEnum):
     """State of a stage."""
 
+    DEFERRED = "deferred"  #: kept until its job ends, or it is activated
     QUEUED = "queued"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    REVOKED = "revoked"  #: was deferred, and is not wanted any more
 
     @property
     def is_final(self) -> bool:
         """Nothing changes any more."""
-        return self in (StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
+        return self in (StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED, StageState.REVOKED)

@@ -148,3 +148,28 @@ def test_what_is_held_is_added_up_by_what_counts_alike(database: Database) -> No
         Held("", "", 7, 21, 1),
         Held("", "", 8, 11, 1),
     ]
+
+
+def test_a_database_of_the_format_before_becomes_one_of_this(path: Path) -> None:
+    with contextlib.closing(Database(path)) as database:
+        row = add(database)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE asked_stages")
+        connection.execute("DROP TABLE stage_concurrency")
+        connection.execute("UPDATE format SET version = 2")
+        connection.commit()
+    with contextlib.closing(Database(path)) as database:
+        assert database.stage(row.id) == row
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT version FROM format").fetchall() == [(3,)]
+        assert connection.execute("SELECT count(*) FROM asked_stages").fetchall() == [(0,)]
+
+
+def test_a_stage_moves_only_from_the_state_that_is_named(database: Database) -> None:
+    row = add(database, StageState.DEFERRED)
+    assert database.count_stages(7, StageState.DEFERRED) == 1
+    assert database.move_stage(row.id, StageState.DEFERRED, StageState.REVOKED)
+    assert not database.move_stage(row.id, StageState.DEFERRED, StageState.QUEUED)
+    assert database.stage(row.id).state is StageState.REVOKED
+    assert database.stage(row.id).finished_ns is not None
+    assert database.count_stages(7, StageState.DEFERRED) == 0

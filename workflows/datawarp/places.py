@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which reservation a program's path lies in. Nothing is opened: the name is compared with that of a reservation that
+the caller may use, and whoever carries the stage out keeps to the rules of names that users can change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from forebay.errors import InvalidArgumentError, NotFoundError
+from forebay.workflows.manager.access import Asker, may_use
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.directives import Directives
+
+__all__ = ["Place", "Places"]
+
+_PATH_BYTES_MAX = 4096
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_IDS_MAX = 4  # a root may lie in a folder that is called so, too
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something in a reservation's files."""
+
+    reservation: ReservationRow
+    path: str  #: below the reservation's files; "" is all of them
+    files: str  #: where these files lie
+
+
+class Places:
+    """Finds them. Usable from several threads."""
+
+    def __init__(self, database: Database, reservations: Reservations) -> None:
+        self._database = database
+        self._reservations = reservations
+        self._jobs = JobTable(database)
+
+    def find(self, path: str, peer: Peer) -> Place:
+        """The place of an absolute path without links, as the program resolved it.
+
+        Raises
+        ------
+        NotFoundError
+            It lies in no reservation that the caller may use.
+        InvalidArgumentError
+            It is no path that names one place.
+        """
+        if not path.startswith("/") or "\0" in path or len(os.fsencode(path)) >= _PATH_BYTES_MAX:
+            raise InvalidArgumentError("this is no absolute path", path[:200])
+        if any(part in ("", ".", "..") for part in path[1:].split("/")):
+            raise InvalidArgumentError("the path has a part that names no place of its own", path[:200])
+        # The files of a reservation lie below a folder that has its id for a name.
+        ids = [part for part in path.split("/") if _ID.fullmatch(part)][:_IDS_MAX]
+        for row in self._database.reservations_of_ids(ids):
+            if row.server:
+                continue
+            try:
+                info = self._reservations.info(row.name)
+            except NotFoundError:
+                continue
+            files = os.path.realpath(info.files_path)  # of the instance, whose users cannot change it
+            if info.id != row.id or (path != files and not path.startswith(f"{files}/")):
+                continue
+            if peer.is_administrator or may_use(info, Asker(peer.uid, peer.groups)):
+                return Place(row, path[len(files) + 1 :], files)
+        raise NotFoundError("this lies in no reservation of yours", path[:200])
+
+    def job_of(self, place: Place, token: str, peer: Peer) -> JobRow | None:
+        """The running job whose end is meant: the one that the reservation was made for, else the one that the program
+        says it is part of, if it is the caller's and uses the reservation.
+        """
+        name = place.reservation.name
+        for job in reversed(self._jobs.all([state for state in JobState if not state.is_final])):
+            if job.reservation == name:
+                return job if job.owner_uid == peer.uid else None
+        named = self._jobs.current(token) if token.isascii() and token.isdigit() else None
+        if named is None or named.state.is_final or named.owner_uid != peer.uid:
+            return None
+        return named if name in Directives.from_json(named.directives).persistents else None
