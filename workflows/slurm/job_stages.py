@@ -52,7 +52,7 @@ class JobStages:
             await self._wait_for_all(job, await self._begin(job, requests, _TO_DO), list(requests))
 
     async def carry_out(self, job: JobRow, unclean_nodes: tuple[str, ...]) -> None:
-        """The same for what goes out after the job, and for what its programs have asked for. Receipts name the nodes."""
+        """The same for what goes out after the job, and what its programs have asked for. Receipts name the nodes."""
         async with self._telling(job, "data_out"):
             await self._end_following(job)
             requests = await outward_stages(job, unclean_nodes)

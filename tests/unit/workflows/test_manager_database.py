@@ -173,3 +173,12 @@ def test_a_stage_moves_only_from_the_state_that_is_named(database: Database) -> 
     assert database.stage(row.id).state is StageState.REVOKED
     assert database.stage(row.id).finished_ns is not None
     assert database.count_stages(7, StageState.DEFERRED) == 0
+
+
+def test_a_stage_that_moves_may_get_something_else_to_do(database: Database) -> None:
+    row = add(database, StageState.DEFERRED)
+    changed = {**row.job, "unclean_nodes": ["n2"]}
+    assert database.move_stage(row.id, StageState.DEFERRED, StageState.QUEUED, changed)
+    assert database.stage(row.id).job == changed
+    assert not database.move_stage(row.id, StageState.DEFERRED, StageState.QUEUED, row.job)
+    assert database.stage(row.id).job == changed
