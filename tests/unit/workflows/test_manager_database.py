@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,8 @@ def test_what_is_held_is_added_up_by_what_counts_alike(database: Database) -> No
 
 
 def test_a_database_of_the_format_before_becomes_one_of_this(path: Path) -> None:
+    for module in ("asked_stages", "stage_concurrency"):  # A table exists once its module has been imported.
+        importlib.import_module(f"forebay.workflows.manager.{module}")
     with contextlib.closing(Database(path)) as database:
         row = add(database)
     with contextlib.closing(sqlite3.connect(path)) as connection:
