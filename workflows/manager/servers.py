@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import sqlalchemy as sql
 
@@ -34,6 +36,10 @@ from forebay.workflows.manager.states import ReservationState
 __all__ = ["PoolServer", "Servers", "server_text"]
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+#: So many servers are asked side by side.
+_ASKED_AT_ONCE_MAX = 32
 
 _servers = sql.Table(
     "servers",
@@ -60,6 +66,14 @@ class PoolServer:
 def server_text(name: str) -> str:
     """What a server is called in messages; "" is the manager's own."""
     return f"server {name or server_name()}"
+
+
+def _side_by_side(ask: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
+    """Asks all these servers; as long as the slowest takes, so that one which hangs does not hold up the others."""
+    if len(names) <= 1:
+        return [ask(name) for name in names]
+    with ThreadPoolExecutor(min(len(names), _ASKED_AT_ONCE_MAX), thread_name_prefix="servers") as pool:
+        return list(pool.map(ask, names))
 
 
 class Servers:
@@ -181,19 +195,24 @@ class Servers:
             The own one cannot be reached.
         """
         with self.own.admin() as admin:
-            spaces = [self._space("", admin.server())]
-        for server in self.others():
-            info = None
-            if self.away_since(server.name) is None:
-                try:
-                    with self.link(server.name).admin() as admin:
-                        info = admin.server()
-                except ForebayError as error:
-                    _log.warning("%s: %s", server_text(server.name), error)
-                    with self._lock:
-                        self._away_since.setdefault(server.name, time.time())
-            spaces.append(self._space(server.name, info, retired=server.retired))
-        return spaces
+            own = self._space("", admin.server())
+        servers = self.others()
+        infos = _side_by_side(self._info, [server.name for server in servers])
+        others = zip(servers, infos, strict=True)
+        return [own, *(self._space(server.name, info, retired=server.retired) for server, info in others)]
+
+    def _info(self, name: str) -> ServerInfo | None:
+        """What a server says of itself; None, and away from then on, if it does not answer."""
+        if self.away_since(name) is not None:
+            return None
+        try:
+            with self.link(name).admin() as admin:
+                return admin.server()
+        except ForebayError as error:
+            _log.warning("%s: %s", server_text(name), error)
+            with self._lock:
+                self._away_since.setdefault(name, time.time())
+            return None
 
     def _space(self, name: str, info: ServerInfo | None, *, retired: bool = False) -> ServerSpace:
         shown = name or server_name()
@@ -309,14 +328,17 @@ class Servers:
         with self._telling:
             addresses = {"": self.address} | {server.name: server.address for server in self.others()}
             homes = list(self._homes(addresses))
-            for name in addresses if to is None else to:
+
+            def tell(name: str) -> None:
                 if self.away_since(name) is not None:
-                    continue
+                    return
                 try:
                     with self.link(name).admin() as admin:
                         admin.tell_pool_directory(self.address, homes)
                 except ForebayError as error:
                     _log.warning("%s does not know where reservations lie: %s", server_text(name), error)
+
+            _side_by_side(tell, list(addresses if to is None else to))
 
     def _homes(self, addresses: dict[str, str]) -> Iterator[tuple[str, str, str]]:
         for row in self._database.reservations():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -25,6 +26,7 @@ from forebay.workflows.manager.peer import Peer, asking_peer
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.servers import Servers
+from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
 
 ADDRESSES = {"ssd2": "node2:7460", "ssd3": "node3:7460"}
@@ -37,9 +39,15 @@ class PoolServer(FakeServer):
         super().__init__()
         self.uuid = uuid
         self.directory: list[tuple[str, str, str]] = []
+        self.met: threading.Barrier | None = None  # of servers that answer when all of them have been asked
+
+    def _meet(self) -> None:
+        if self.met is not None:
+            self.met.wait(seconds(30))
 
     def server(self) -> ServerInfo:
         self._check()
+        self._meet()
         info = super().server()
         reserved = sum(known.capacity_bytes for known in self.existing.values())
         homes = len(self.existing)
@@ -47,6 +55,7 @@ class PoolServer(FakeServer):
 
     def tell_pool_directory(self, manager: str, homes: list[tuple[str, str, str]]) -> None:
         self._check()
+        self._meet()
         self.directory = homes
 
 
@@ -98,6 +107,15 @@ def test_each_reservation_lies_on_the_emptiest_and_all_servers_hear_of_it(pool: 
         ]
     assert pool.reservations.destroy("b", force=False, by=OWNER)
     assert [name for name, _, _ in pool.own.directory] == ["a", "c"]
+
+
+def test_servers_are_asked_and_told_side_by_side(pool: Pool) -> None:
+    met = threading.Barrier(len(ADDRESSES))
+    for server in pool.at.values():
+        server.met = met
+    assert [space.name for space in pool.servers.spaces()] == ["ssd1", "ssd2", "ssd3"]
+    pool.servers.tell_directory(ADDRESSES)
+    assert not met.broken
 
 
 def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None:
