@@ -303,9 +303,9 @@ def build_api(
             raise PermissionDeniedError("only the instance's own user and root may take it down")
         if not request.force:
             await asyncio.to_thread(refuse_if_in_use, database)
-        destroyed = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
+        destroyed, to_destroy = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
         request_exit()
-        return {"destroyed": destroyed}
+        return {"destroyed": destroyed, "to_destroy": to_destroy}
 
     return api
 

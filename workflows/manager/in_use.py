@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from forebay.errors import NotFoundError, RefusedError
+from forebay.errors import DisconnectedError, NotFoundError, RefusedError
 from forebay.manager.process_identity import process_identity
 from forebay.records import StreamStatus
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
@@ -37,20 +37,18 @@ def refuse_if_in_use(database: Database) -> None:
 
 
 def refuse_if_written(rows: list[ReservationRow], servers: Servers) -> None:
-    """RefusedError if one of the reservations has writers, or precious steps that are not staged out."""
+    """RefusedError if one of the reservations has writers, or precious steps that are not staged out. Those of servers
+    that are away are asked by these once they are back.
+    """
     reasons: list[str] = []
     for row in rows:
-        with servers.of(row).admin() as admin:
-            try:
-                streams = admin.streams(row.name)
-            except NotFoundError:  # lost: there is nothing to lose any more
-                continue
-            for stream in streams:
-                path = f"{row.name}/{stream.name}"
-                if stream.status is StreamStatus.LIVE:
-                    reasons.append(f"{path} is being written")
-                elif precious := sum(step.precious for step in admin.steps(path)):
-                    reasons.append(f"{path} has {precious} precious steps that are not staged out")
+        try:
+            reasons += _reasons_against(row, servers)
+        except NotFoundError:  # lost: there is nothing to lose any more
+            continue
+        except DisconnectedError:
+            if not row.server:
+                raise
     if not reasons:
         return
     shown = "; ".join(reasons[:_REASONS_SHOWN])
@@ -59,6 +57,18 @@ def refuse_if_written(rows: list[ReservationRow], servers: Servers) -> None:
         f"nothing was destroyed: {shown}{f'; and {more} more streams' if more > 0 else ''}. End the writers, stage "
         "the steps out, or use --force"
     )
+
+
+def _reasons_against(row: ReservationRow, servers: Servers) -> list[str]:
+    reasons: list[str] = []
+    with servers.of(row).admin() as admin:
+        for stream in admin.streams(row.name):
+            path = f"{row.name}/{stream.name}"
+            if stream.status is StreamStatus.LIVE:
+                reasons.append(f"{path} is being written")
+            elif precious := sum(step.precious for step in admin.steps(path)):
+                reasons.append(f"{path} has {precious} precious steps that are not staged out")
+    return reasons
 
 
 def why_over(row: AttachmentRow) -> str:

@@ -148,7 +148,8 @@ class InstanceControl:
     def down(self, *, force: bool, keep: bool = False) -> dict[str, Any]:
         """Destroys what is not persistent, unless `keep`, and ends both daemons. Returns what was done; idempotent.
 
-        Where the server is down already, nothing can be destroyed: `to_destroy` has what the next `up` destroys.
+        Where the server is down already, nothing can be destroyed: `to_destroy` has what the next `up` destroys. The
+        same holds for reservations on other servers of the pool that are away; they must be back then.
 
         Raises
         ------
@@ -167,7 +168,8 @@ class InstanceControl:
             keep = keep or (membership is not None and bool(membership.manager))
             if self._server.is_running:
                 # With `keep` nothing is asked of them, so that they end also if they do not answer.
-                destroyed = [] if keep else self._destroy_through_manager(force=force)
+                if not keep:
+                    destroyed, to_destroy = self._destroy_through_manager(force=force)
                 killed = self._stop(self._manager)
                 killed = self._stop(self._server) or killed
             else:
@@ -273,7 +275,7 @@ class InstanceControl:
         holders = [one.pid for one in found if one.has_lock and one.name == daemon.name]
         return daemon.stop(_STOP_SECONDS_MAX, holders[0] if holders else None)
 
-    def _destroy_through_manager(self, *, force: bool) -> list[str]:
+    def _destroy_through_manager(self, *, force: bool) -> tuple[list[str], list[str]]:
         if self._manager.is_running:
             try:
                 with ManagerClient(self._instance) as manager:

@@ -291,8 +291,9 @@ class Reservations:
             if known is not None and not known.persistent:  # it may have been made so since
                 self._changes.destroy(known, force=False)
 
-    def destroy_non_persistent(self, *, force: bool) -> list[str]:
-        """Destroys all that live only until the instance goes down; returns their names.
+    def destroy_non_persistent(self, *, force: bool) -> tuple[list[str], list[str]]:
+        """Destroys all that live only until the instance goes down. Their names, and those of reservations on servers
+        that are away: these are destroyed once both the server and a manager are there.
 
         Raises
         ------
@@ -305,6 +306,7 @@ class Reservations:
         if not force:
             refuse_if_written(doomed, self.servers)
         destroyed: list[str] = []
+        to_destroy: list[str] = []
         for row in doomed:
             try:
                 with self._turns.of(row.name):
@@ -315,8 +317,14 @@ class Reservations:
             except RefusedError as error:
                 gone = f"; already destroyed: {', '.join(destroyed)}" if destroyed else ""
                 raise RefusedError(error.what + gone, error.where) from None
-            destroyed.append(row.name)
-        return destroyed
+            except DisconnectedError as error:  # its row says that it is to go
+                if not row.server:
+                    raise
+                _log.warning("reservation %s is destroyed when its server is back: %s", row.name, error)
+                to_destroy.append(row.name)
+            else:
+                destroyed.append(row.name)
+        return destroyed, to_destroy
 
     def names_of(self, owner_uid: int | None) -> list[str]:
         """The reservations that this user has; None: all of them."""

@@ -241,10 +241,12 @@ class ManagerClient(Closing):
         """The caller's jobs of a scheduler."""
         return self._ask_list("GET", "/jobs")
 
-    def shut_down(self, *, force: bool) -> list[str]:
-        """Destroys what is not persistent, and asks the manager to end; returns what was destroyed."""
-        destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force})["destroyed"]
-        return destroyed
+    def shut_down(self, *, force: bool) -> tuple[list[str], list[str]]:
+        """Destroys what is not persistent, and asks the manager to end; returns what was destroyed, and what is to be
+        once its server is back.
+        """
+        answer = self._ask("POST", "/shutdown", body={"force": force})
+        return answer["destroyed"], answer["to_destroy"]
 
     def _socket_path(self) -> str:
         try:

@@ -257,7 +257,7 @@ def test_one_that_was_made_persistent_stays_when_its_last_holder_has_left(
     reservations.create(replace(request("one"), persistent=False))
     reservations.change("one", persistent=True, files_bytes=None, by=OWNER)
     reservations.end_unattached("one")
-    assert reservations.destroy_non_persistent(force=True) == []
+    assert reservations.destroy_non_persistent(force=True) == ([], [])
     assert states(database) == {"one": ReservationState.PRESENT}
     reservations.change("one", persistent=False, files_bytes=None, by=OWNER)
     reservations.end_unattached("one")
@@ -350,7 +350,7 @@ def test_going_down_destroys_what_is_not_persistent(reservations: Reservations, 
     with pytest.raises(RefusedError, match="it has writers; already destroyed: first"):
         reservations.destroy_non_persistent(force=False)
     assert set(server.existing) == {"kept", "scratch"}
-    assert reservations.destroy_non_persistent(force=True) == ["scratch"]
+    assert reservations.destroy_non_persistent(force=True) == (["scratch"], [])
     assert set(server.existing) == {"kept"}
 
 

@@ -136,6 +136,20 @@ def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None
     assert [row.name for row in pool.database.reservations()] == ["other"]
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_going_down_destroys_what_lies_on_one_that_is_away_when_it_is_back(pool: Pool, *, force: bool) -> None:
+    for name, server in (("a", "ssd1"), ("b", "ssd2"), ("kept", "ssd2")):
+        pool.reservations.create(request(name, persistent=name == "kept"), on=[server])
+    pool.named("ssd2").away = True
+    pool.servers.look_at("ssd2")
+    assert pool.reservations.destroy_non_persistent(force=force) == (["a"], ["b"])
+    pool.named("ssd2").away = False
+    pool.servers.look_at("ssd2")
+    pool.reservations.reconcile_server("ssd2")
+    assert set(pool.named("ssd2").existing) == {"kept"}
+    assert [row.name for row in pool.database.reservations()] == ["kept"]
+
+
 def test_jobs_of_a_scheduler_have_the_room_of_the_managers_own_server(pool: Pool) -> None:
     pools = pool.reservations.pools
     pool.reservations.create(request("elsewhere", 90), on=["ssd2"])
