@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from forebay.errors import PermissionDeniedError
+from forebay.workflows.manager.access import Asker, may_use
 from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.manager.placement import ServerSpace
 from forebay.workflows.manager.reservations import Reservations
@@ -71,6 +72,14 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
     def list_servers() -> list[dict[str, Any]]:
         """The servers: what each has, since when and why it is drained or away, if it is."""
         return [tell(space) for space in servers.spaces()]
+
+    @router.get("/usable-reservations")
+    async def list_usable(peer: CurrentPeer) -> dict[str, Any]:
+        """What the caller may read at least, on all servers, as these know it; and the servers that are away."""
+        there, away = await slow_calls.run(peer.uid, servers.reservations)
+        asker = Asker(peer.uid, peer.groups)
+        may_see = [info for info in there if peer.is_administrator or may_use(info, asker)]
+        return {"reservations": [info.as_dict() for info in may_see], "away": away}
 
     @router.post("/servers")
     async def join(request: JoinRequest, peer: CurrentPeer) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from forebay.errors import (
     NotFoundError,
     RefusedError,
 )
-from forebay.records import ServerInfo
+from forebay.records import ReservationInfo, ServerInfo
 from forebay.workflows.manager.database import Database, ReservationRow, metadata
 from forebay.workflows.manager.drains import DrainTable
 from forebay.workflows.manager.placement import ServerSpace
@@ -197,17 +197,33 @@ class Servers:
         with self.own.admin() as admin:
             own = self._space("", admin.server())
         servers = self.others()
-        infos = _side_by_side(self._info, [server.name for server in servers])
+        infos = _side_by_side(
+            lambda name: self._ask(name, lambda admin: admin.server()), [server.name for server in servers]
+        )
         others = zip(servers, infos, strict=True)
         return [own, *(self._space(server.name, info, retired=server.retired) for server, info in others)]
 
-    def _info(self, name: str) -> ServerInfo | None:
-        """What a server says of itself; None, and away from then on, if it does not answer."""
+    def reservations(self) -> tuple[list[ReservationInfo], list[str]]:
+        """What all of them have, by name, and which are away."""
+        homes = {row.name: row.server for row in self._database.reservations()}
+        names = self.names()
+        found: list[ReservationInfo] = []
+        away: list[str] = []
+        answers = _side_by_side(lambda name: self._ask(name, lambda admin: admin.reservations()), names)
+        for name, there in zip(names, answers, strict=True):
+            if there is None:
+                away.append(name or server_name())
+            else:  # of two with one name the pool's is the one that the manager knows
+                found += [info for info in there if homes.get(info.name, name) == name]
+        return sorted(found, key=lambda info: info.name), away
+
+    def _ask(self, name: str, question: Callable[[Admin], _T]) -> _T | None:
+        """What a server answers; None, and away from then on, if it does not."""
         if self.away_since(name) is not None:
             return None
         try:
             with self.link(name).admin() as admin:
-                return admin.server()
+                return question(admin)
         except ForebayError as error:
             _log.warning("%s: %s", server_text(name), error)
             with self._lock:

@@ -15,7 +15,7 @@ from forebay.cli.chosen import chosen, chosen_or_current
 from forebay.cli.output import JsonOption, error_console, format_time, print_fields, print_json, print_table
 from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
-from forebay.errors import DisconnectedError, NotFoundError
+from forebay.errors import DisconnectedError
 from forebay.manager.client import ManagerClient
 from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
@@ -35,11 +35,11 @@ def list_reservations(
 ) -> None:
     """List the reservations and what is left of the pool.
 
-    In a pool of servers: what this node's server has, your reservations on the others, and what is left on this one.
+    In a pool of servers: what all of them have for you, and what is left on this node's.
     """
     with forebay.Admin(chosen()) as admin:
         reservations = admin.reservations()
-        reservations += _of_other_servers(admin, {info.name for info in reservations})
+        reservations += _of_other_servers({info.name for info in reservations})
         server = admin.server()
     if as_json:
         print_json({"reservations": [info.as_dict() for info in reservations], "server": server.as_dict()})
@@ -64,24 +64,20 @@ def list_reservations(
     print_fields([("pool", f"{format_size(free_bytes)} of {format_size(server.pool_bytes)} not reserved")])
 
 
-def _of_other_servers(admin: forebay.Admin, known: Collection[str]) -> list[ReservationInfo]:
-    """The caller's on other servers of a pool; those of a server that is away are left out with a note."""
+def _of_other_servers(known: Collection[str]) -> list[ReservationInfo]:
+    """What other servers of a pool have for the caller; a note names those that are away."""
     instance = chosen_or_current()
     if not (os.environ.get("FOREBAY_SERVER") or os.path.exists(instance.pool_directory)):
         return []
-    found = []
-    with ManagerClient(instance) as manager:
-        rows = manager.reservations()
-    for row in rows:
-        if row["name"] in known:
-            continue
-        try:
-            found.append(admin.reservation(row["name"]))
-        except NotFoundError:
-            continue  # it is being made, or is gone by now
-        except DisconnectedError as error:
-            error_console().print(f"note: {row['name']} is left out: {error.what}", markup=False, soft_wrap=True)
-    return sorted(found, key=lambda info: info.name)
+    try:
+        with ManagerClient(instance) as manager:
+            there, away = manager.usable_reservations()
+    except DisconnectedError as error:
+        error_console().print(f"note: other servers are left out: {error.what}", markup=False, soft_wrap=True)
+        return []
+    if away:
+        error_console().print(f"note: what lies on {', '.join(away)} is left out: away", markup=False, soft_wrap=True)
+    return [info for info in there if info.name not in known]
 
 
 def show(

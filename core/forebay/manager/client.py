@@ -23,6 +23,7 @@ from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
+from forebay.records import ReservationInfo
 
 __all__ = ["ManagerClient", "follow_stage", "parse_answer"]
 
@@ -108,6 +109,11 @@ class ManagerClient(Closing):
     def reservations(self) -> list[Json]:
         """The caller's reservations, as they were asked for."""
         return self._ask_list("GET", "/reservations")
+
+    def usable_reservations(self) -> tuple[list[ReservationInfo], list[str]]:
+        """What the caller may read at least, on all servers, as these know it; and the servers that are away."""
+        answer = self._ask("GET", "/usable-reservations")
+        return [ReservationInfo.from_native(info) for info in answer["reservations"]], answer["away"]
 
     def pools(self) -> list[Json]:
         """The pools, with what of each is free."""

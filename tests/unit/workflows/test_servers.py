@@ -136,6 +136,21 @@ def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None
     assert [row.name for row in pool.database.reservations()] == ["other"]
 
 
+def test_what_all_have_is_told_with_those_that_are_away(pool: Pool) -> None:
+    for name, server in (("c", "ssd1"), ("b", "ssd2"), ("a", "ssd3")):
+        pool.reservations.create(request(name), on=[server])
+    there, away = pool.servers.reservations()
+    assert ([info.name for info in there], away) == (["a", "b", "c"], [])
+    pool.named("ssd2").away = True
+    for _ in range(2):  # found out, and known
+        there, away = pool.servers.reservations()
+        assert ([info.name for info in there], away) == (["a", "c"], ["ssd2"])
+    # Somebody made another of this name there, without the manager.
+    pool.named("ssd3").existing["c"] = pool.own.existing["c"]
+    there, away = pool.servers.reservations()
+    assert [info.name for info in there] == ["a", "c"]
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_going_down_destroys_what_lies_on_one_that_is_away_when_it_is_back(pool: Pool, *, force: bool) -> None:
     for name, server in (("a", "ssd1"), ("b", "ssd2"), ("kept", "ssd2")):
