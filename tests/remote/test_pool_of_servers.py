@@ -15,12 +15,14 @@ import pytest
 from tests.support.cluster import CommandLineCluster
 from tests.support.load import until
 from tests.support.munged import Munged, why_no_munge
+from tests.support.other_user import python_of, python_path
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("pool")]
 
 #: Of node 4, which only computes.
 COMPUTES = 4
 STEPS = 5
+NOBODY = 65534
 
 WRITE = f"""
 import sys, numpy as np, forebay
@@ -152,6 +154,24 @@ with forebay.Admin() as admin:
     assert admin.reservation("one").capacity_bytes == 32 << 20
     print("new")
 """
+
+
+def test_a_user_finds_what_others_share_on_any_server_and_nothing_else(pool: CommandLineCluster) -> None:
+    names = {"own": "node1", "theirs": "node3", "closed": "node2"}
+    if (python := python_of(NOBODY)) is None:
+        pytest.skip("there is no Python that other users can start and that finds the tests' packages")
+    as_nobody = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups")
+    program = ("env", f"PYTHONPATH={python_path()}", str(python), "-m", "forebay")
+    for name, server in names.items():
+        pool.forebay(1, "create", name, "--capacity", "64MiB", "--on", server)
+    try:
+        for name in ("own", "theirs"):
+            pool.forebay(2, "share", name, "--user", str(NOBODY), "--rights", "read")
+        seen = json.loads(pool.on(COMPUTES, *as_nobody, *program, "ls", "--json"))
+        assert sorted(info["name"] for info in seen["reservations"]) == ["own", "theirs"]
+    finally:
+        for name in names:
+            pool.forebay(1, "destroy", name)
 
 
 def test_one_connection_reaches_several_reservations_of_a_server(pool: CommandLineCluster) -> None:
