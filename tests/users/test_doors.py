@@ -121,7 +121,7 @@ def test_a_packet_of_queries_over_many_files_holds_nobody_up(users: Users, serve
         files = Path(admin.reservation("eves").files_path)
     socket = server.socket()
     hello, query = recorded(socket, lambda admin: admin.reservation("eves"))[:2]
-    queries = 250
+    queries = 1500
 
     def fill() -> None:
         for number in range(2_000):
