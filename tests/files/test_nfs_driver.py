@@ -113,6 +113,22 @@ def test_a_node_uses_its_own_export_by_a_privileged_port_alone(
     assert not put(drivers, "n1.1", source, uid=_NOBODY)
 
 
+def test_numbers_of_exports_go_on_after_the_engine_has_ended(
+    driver: Callable[[], NfsDriver], engines: FilesEngines, drivers: Path, tree: Path
+) -> None:
+    driver().destroy()
+    assert engines.open(_ID, tree, {"n1": "127.0.0.1"})["n1"].source == "127.0.0.1:/n1.3"
+    engines.close(_ID)
+    engines.forget_all_but({_ID})
+    assert engines.open(_ID, tree, {"n1": "127.0.0.1"})["n1"].source == "127.0.0.1:/n1.4"
+    engines.forget(_ID)
+    assert nothing_is_left(drivers)
+    assert engines.open(_ID, tree, {"n1": "127.0.0.1"})["n1"].source == "127.0.0.1:/n1.1"
+    engines.close(_ID)
+    engines.forget_all_but(set())
+    assert list(drivers.glob("*.exports")) == []
+
+
 # crash-matrix: Files of a job on a node | the node, cut off or hung | fencing takes its export and no other's; nothing that it sends can land
 def test_a_fenced_node_writes_nothing_and_others_go_on(
     driver: Callable[[], NfsDriver], drivers: Path, tree: Path, tmp_path: Path

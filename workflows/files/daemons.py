@@ -54,7 +54,8 @@ def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, st
 def find_daemons(mark: Path) -> dict[int, str]:
     """Processes of this user that have this path among their arguments: name of the program, by pid.
 
-    Other users may give their processes any arguments.
+    Other users may give their processes any arguments, those of set-user-id programs too: all four of a process's user
+    ids must be ours.
     """
     wanted = os.fsencode(mark)
     found = {}
@@ -62,7 +63,7 @@ def find_daemons(mark: Path) -> dict[int, str]:
         if not entry.isdecimal():
             continue
         with suppress(OSError):
-            if os.stat(f"/proc/{entry}").st_uid != os.geteuid():
+            if not _is_ours(entry):
                 continue
             words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
             if any(word == wanted or word.endswith(b"=" + wanted) for word in words[1:]):
@@ -79,6 +80,8 @@ def end_daemons(mark: Path, deadline: float) -> None:
         One of them is not gone at the deadline: it waits for its disk.
     """
     while pids := [pid for pid in find_daemons(mark) if process_identity(pid) is not None]:
+        if time.monotonic() > deadline:
+            raise StorageError(f"process {pids[0]} was killed, and others like it come again and again", str(mark))
         for pid in pids:
             with suppress(ProcessLookupError):
                 process = os.pidfd_open(pid)
@@ -89,6 +92,13 @@ def end_daemons(mark: Path, deadline: float) -> None:
                         raise StorageError(f"process {pid} was killed and does not end: its disk does not answer")
                 finally:
                     os.close(process)
+
+
+def _is_ours(entry: str) -> bool:
+    for line in Path(f"/proc/{entry}/status").read_bytes().splitlines():
+        if line.startswith(b"Uid:"):
+            return set(line.split()[1:]) == {b"%d" % os.geteuid()}
+    return False
 
 
 def _unblock_signals() -> None:

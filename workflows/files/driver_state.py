@@ -26,6 +26,9 @@ __all__ = [
     "Export",
     "begin_incarnation",
     "check_incarnation",
+    "exports_made_before",
+    "exports_made_file",
+    "keep_exports_made",
     "locked_folder",
     "newest_incarnation",
     "ports_taken",
@@ -45,7 +48,7 @@ _POLL_SECONDS = 0.02
 class Export:
     """One node's way in."""
 
-    number: int  #: never used again while the state lives
+    number: int  #: not used again until all others have been
     address: str  #: of the node
     fenced: bool = False  #: it is being taken away, or is
 
@@ -164,6 +167,26 @@ def ports_taken(drivers: Path) -> set[int]:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             taken.add(_from_json(json.loads(path.read_text(encoding="utf-8"))).port)
     return taken
+
+
+def exports_made_file(folder: Path) -> Path:
+    """Beside a reservation's folder, and outlives it: a node that was fenced long ago may still send what it has, which
+    must meet no export of its number.
+    """
+    return folder.with_name(f"{folder.name}.exports")
+
+
+def exports_made_before(folder: Path) -> int:
+    """How many exports the reservation had when its files were last shown; 0 if they never were."""
+    try:
+        return int(exports_made_file(folder).read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+
+
+def keep_exports_made(folder: Path, count: int) -> None:
+    """For `exports_made_before`; durable."""
+    write_whole(exports_made_file(folder), f"{count}\n", mode=0o600)
 
 
 def write_state(folder: Path, state: DriverState) -> None:

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from forebay.errors import DeadlineExceededError, ForebayError, InvalidArgumentError, StorageError, error_of_code
 from forebay.manager.process_identity import process_identity
 from forebay.workflows.files.daemons import program_path
-from forebay.workflows.files.driver_state import STATE_NAME, begin_incarnation
+from forebay.workflows.files.driver_state import STATE_NAME, begin_incarnation, exports_made_file
 from forebay.workflows.files.nfs import PROGRAMS
 from forebay.workflows.files.settings import FilesSettings
 
@@ -107,6 +107,17 @@ class FilesEngines:
             return
         self._run("stop", reservation)
         self._run("destroy", reservation)
+
+    def forget(self, reservation: str) -> None:
+        """As `close`, of a reservation that goes for good."""
+        self.close(reservation)
+        exports_made_file(self._folder / reservation).unlink(missing_ok=True)
+
+    def forget_all_but(self, reservations: Collection[str]) -> None:
+        """Of others that are closed nothing is kept."""
+        for path in self._folder.glob(exports_made_file(Path("*")).name):
+            if path.stem not in reservations and not self.has(path.stem):
+                path.unlink(missing_ok=True)
 
     def has(self, reservation: str) -> bool:
         """The driver has something of it."""

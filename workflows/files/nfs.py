@@ -23,6 +23,7 @@ from typing import Any
 
 from forebay.errors import (
     BusyError,
+    CorruptError,
     InvalidArgumentError,
     NoSpaceError,
     NotFoundError,
@@ -36,6 +37,8 @@ from forebay.workflows.files.daemons import end_daemons, program_path, start_dae
 from forebay.workflows.files.driver_state import (
     DriverState,
     Export,
+    exports_made_before,
+    keep_exports_made,
     locked_folder,
     ports_taken,
     read_state,
@@ -141,8 +144,9 @@ class NfsDriver:
                 with locked_folder(self.folder.parent, self.deadline):
                     port = _free_port(self.folder.parent, address, ports)
                     lease = round(lease_seconds)
+                    made = exports_made_before(self.folder)
                     state = DriverState(
-                        self.reservation, self.incarnation, str(tree), file_system, address, port, lease
+                        self.reservation, self.incarnation, str(tree), file_system, address, port, lease, made
                     )
                     fail_point("files.prepare.state")
                     write_state(self.folder, state)
@@ -192,10 +196,7 @@ class NfsDriver:
                     self._take_away(state, node, bus)
                     known = None
                 if known is None:
-                    if state.exports_made >= _EXPORTS_MAX:
-                        raise NoSpaceError("this reservation has had too many exports; let its jobs end")
-                    state.exports_made += 1
-                    state.exports[node] = Export(state.exports_made, address)
+                    state.exports[node] = Export(_next_number(state), address)
             write_state(self.folder, state)
             fail_point("files.admit.state")
             for node in nodes:
@@ -260,7 +261,7 @@ class NfsDriver:
     def stop(self) -> dict[str, Any]:
         """Ends the daemons, and with them every node's way in; idempotent."""
         with self._locked():
-            with contextlib.suppress(NotFoundError):
+            with contextlib.suppress(NotFoundError, CorruptError):
                 state = self._state()
                 state.exports = {node: replace(export, fenced=True) for node, export in state.exports.items()}
                 write_state(self.folder, state)
@@ -271,8 +272,8 @@ class NfsDriver:
     def destroy(self) -> dict[str, Any]:
         """As `stop`, and nothing is left of the driver; idempotent."""
         with self._locked():
-            with contextlib.suppress(NotFoundError):
-                self._state()
+            with contextlib.suppress(NotFoundError, CorruptError):
+                keep_exports_made(self.folder, self._state().exports_made)
             self._end()
             fail_point("files.destroy.ended")
             shutil.rmtree(self.folder)
@@ -419,6 +420,18 @@ class NfsDriver:
 def _export_text(state: DriverState, node: str) -> str:
     export = state.exports[node]
     return _EXPORT.format(number=export.number, tree=state.tree, node=node, address=export.address)
+
+
+def _next_number(state: DriverState) -> int:
+    """Of a new export; those of before are used again only when all others have been."""
+    used = {export.number for export in state.exports.values()}
+    if len(used) >= _EXPORTS_MAX:
+        raise NoSpaceError("this reservation is shown to too many nodes; let its jobs end")
+    while True:
+        state.exports_made += 1
+        number = (state.exports_made - 1) % _EXPORTS_MAX + 1
+        if number not in used:
+            return number
 
 
 def _is_alive(identity: str) -> bool:

@@ -14,7 +14,7 @@ from forebay.workflows.manager.configuration import check_table
 __all__ = ["FilesSettings"]
 
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
-_PORT_MAX = 65535
+_PORT_MAX = 1023
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,9 @@ class FilesSettings:
     server: str = ""
     #: The address of this node at which others mount files; "": the host of `server`.
     address: str = ""
-    ports: str = "20490-20999"  #: one for each reservation whose files are shown on other nodes
+    #: One for each reservation whose files are shown on other nodes. Below 1024, where only root's programs listen: a
+    #: user of this node could else take the place of a server that is just being started again.
+    ports: str = "700-999"
     operation_seconds_max: float = 30.0  #: how long an operation of a driver may take before it is killed
     lease_seconds: float = 40.0  #: how long a node that is cut off keeps its locks
     begin_seconds_max: float = 120.0  #: how long the prolog waits for the manager and for the mounts
@@ -60,8 +62,12 @@ class FilesSettings:
             raise InvalidArgumentError("[files] server must be HOST:PORT", str(path))
         match = _PORTS.fullmatch(settings.ports)
         if match is None or not 0 < int(match[1]) <= int(match[2]) <= _PORT_MAX:
-            raise InvalidArgumentError('[files] ports must be "FIRST-LAST"', str(path))
+            raise InvalidArgumentError(
+                f'[files] ports must be "FIRST-LAST", up to {_PORT_MAX}: users may listen at higher ones', str(path)
+            )
         for name in ("operation_seconds_max", "lease_seconds", "begin_seconds_max", "end_seconds_max"):
             if getattr(settings, name) <= 0:
                 raise InvalidArgumentError(f"[files] {name} must be above 0", str(path))
+        if settings.lease_seconds < 1:
+            raise InvalidArgumentError("[files] lease_seconds must be 1 at least", str(path))
         return settings

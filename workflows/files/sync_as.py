@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import sys
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -19,7 +20,7 @@ def main() -> int:
     place, uid, gid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     try:
         if os.geteuid() == 0:
-            os.setgroups([gid])
+            os.setgroups(_groups_of(uid, gid))
             os.setegid(gid)
             os.seteuid(uid)
         descriptor = os.open(place, _FOLDER)
@@ -30,6 +31,14 @@ def main() -> int:
         print(f"it cannot be synced: {error.strerror}")
         return 1
     return 0
+
+
+def _groups_of(uid: int, gid: int) -> list[int]:
+    """By one of the others the user may have come into a reservation that is shared with a group."""
+    try:
+        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        return [gid]
 
 
 if __name__ == "__main__":

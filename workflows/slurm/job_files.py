@@ -87,10 +87,12 @@ class JobFiles:
             return {"state": "none"}
         if job.state in _BEFORE_RUN:
             return {"state": "wait"}
+        if job.state is not JobState.RUNNING:
+            return {"state": "none"}  # it was cancelled just now, which is no fault of the node
         rows = [row for row in self._table.of_job(job.id) if row.node == node]
         if not rows:
             raise PermissionDeniedError(f"Slurm did not list node {node[:80]} for job {token}")
-        if job.state is not JobState.RUNNING or any(row.state.has_let_go for row in rows):
+        if any(row.state.has_let_go for row in rows):
             raise PermissionDeniedError(f"job {token} is over on node {node[:80]}")
         return {
             "state": "mount",
@@ -197,6 +199,7 @@ class JobFiles:
                         self._engines.close(reservation_id)
                     except ForebayError as error:
                         _log.warning("files of %s: %s", reservation_id, error)
+        self._engines.forget_all_but({row.id for row in self._database.reservations()})
         self._table.forget_gone()
 
     def start_ended(self) -> None:
@@ -221,7 +224,7 @@ class JobFiles:
         """The reservation is about to be destroyed, whoever uses it."""
         if self._engines is not None and reservation.id:
             with self._turns.of(reservation.id):
-                self._engines.close(reservation.id)
+                self._engines.forget(reservation.id)
 
     def _of(self, job: JobRow) -> list[JobNodeRow]:
         return self._table.of_job(job.id)
@@ -239,6 +242,11 @@ class JobFiles:
         for row in rows:
             _log.warning("node %s is fenced from %s%s", row.node, row.tree, f": {reason}" if reason else "")
             self._table.change(row, JobNodeState.FENCED, reason or row.reason)
+        # Jobs of one node have one way in, so it is taken from all of them.
+        nodes = {row.node for row in rows}
+        for other in self._table.of_reservation(rows[0].reservation_id):
+            if other.node in nodes and not other.state.has_let_go:
+                self._table.change(other, JobNodeState.FENCED, "another job was not clean on this node")
 
     def _nodes_of_others(self, job: JobRow, reservation_id: str) -> set[str]:
         """Nodes that other runs still have in use."""

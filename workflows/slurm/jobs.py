@@ -293,7 +293,10 @@ class SlurmJobs:
                     self.settings.squeue, job.token
                 ):
                     _log.warning("job %s: Slurm does not know it any more", job.token)
-                    await self._ending.end(job, discard=False)
+                    try:
+                        await self._ending.end(job, discard=False)
+                    except ForebayError as error:  # others are looked at all the same
+                        _log.warning("job %s is not ended yet: %s", job.token, error)
                 else:
                     await self._renew_token(job, now_ns)
         await self._records.forget_old()

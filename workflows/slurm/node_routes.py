@@ -17,6 +17,8 @@ from forebay.workflows.slurm.job_files import JobFiles
 
 __all__ = ["build_node_router"]
 
+_REPORTS_AT_ONCE_MAX = 8
+
 
 class NodeRequest(BaseModel):
     """A node and a job."""
@@ -36,6 +38,8 @@ class NodeReport(NodeRequest):
 def build_node_router(files: JobFiles) -> APIRouter:
     """The routes."""
     router = APIRouter()
+    # Each may wait for a fence, and a job has many nodes: they wait here, and take no threads from others.
+    reports = asyncio.Semaphore(_REPORTS_AT_ONCE_MAX)
 
     @router.post("/slurm/nodes/begin")
     async def begin(request: NodeRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -47,9 +51,10 @@ def build_node_router(files: JobFiles) -> APIRouter:
     async def report(request: NodeReport, peer: CurrentPeer) -> dict[str, Any]:
         """Takes note; an unclean node is fenced when this is answered."""
         _check_root(peer)
-        return await asyncio.to_thread(
-            files.report, request.job, request.run, request.node, request.state, request.reason
-        )
+        async with reports:
+            return await asyncio.to_thread(
+                files.report, request.job, request.run, request.node, request.state, request.reason
+            )
 
     return router
 

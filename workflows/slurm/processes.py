@@ -170,7 +170,7 @@ async def node_addresses(sinfo: str, nodes: Sequence[str]) -> dict[str, str]:
     """
     if not nodes:
         raise InvalidArgumentError("Slurm does not say which nodes the job has")
-    answer = await _answer(sinfo, "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%o")
+    answer = await _answer(sinfo, "--noheader", "--all", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%o")
     if answer is None or answer[0] != 0:
         raise InvalidArgumentError(f"Slurm does not answer `{sinfo} --Node`, which the manager needs")
     told = dict(line.strip().split("|", 1) for line in answer[1].splitlines() if "|" in line)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -54,6 +54,12 @@ class Engines:
     def close(self, reservation: str) -> None:
         self._note("close", reservation)
         self.running.discard(reservation)
+
+    def forget(self, reservation: str) -> None:
+        self.close(reservation)
+
+    def forget_all_but(self, reservations: Collection[str]) -> None:
+        """Nothing is kept here."""
 
     def ended(self) -> list[str]:
         return sorted(self.running)
@@ -172,6 +178,25 @@ def test_a_node_that_says_it_is_unclean_is_fenced_at_once(
     files.report("17", 1, "n1", "clean", "")
     assert files.settle(row) == ["n2"]
     assert "node n2 (target is busy) was fenced" in files.note_on(row)
+
+
+def test_a_fence_is_one_for_all_jobs_of_the_node(database: Database, files: JobFiles, engines: Engines) -> None:
+    first = run(database, files, job(database, "17", "mesh", capacity=0))
+    second = run(database, files, job(database, "18", "mesh", capacity=0), {"n2": "10.0.0.2", "n3": "10.0.0.3"})
+    files.report("17", 1, "n2", "unclean", "target is busy")
+    assert (files.unclean(first), files.unclean(second)) == (["n2"], ["n2"])
+    assert "n2 (another job was not clean on this node) was fenced" in files.note_on(second)
+    # What its mount was is gone: it cannot know that it is clean.
+    assert files.report("18", 1, "n2", "clean", "") == {"fenced": True}
+    assert files.unclean(second) == ["n2"]
+
+
+def test_a_job_that_is_cancelled_before_its_prolog_asks_has_nothing_to_mount(
+    database: Database, files: JobFiles
+) -> None:
+    row = run(database, files, job(database, "17"))
+    JobTable(database).change(row.id, state=JobState.POST_RUN)
+    assert files.answer("17", "n1") == {"state": "none"}
 
 
 def test_nothing_counts_as_fenced_until_it_is_sure(database: Database, files: JobFiles, engines: Engines) -> None:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers of files/ without their daemons: numbers of exports, settings, and whose process is a daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import InvalidArgumentError, NoSpaceError
+from forebay.workflows.files.daemons import end_daemons, find_daemons
+from forebay.workflows.files.driver_state import DriverState, Export
+from forebay.workflows.files.nfs import _next_number
+from forebay.workflows.files.settings import FilesSettings
+
+_MAX = 65535
+
+
+def state(made: int, *used: int) -> DriverState:
+    exports = {f"n{number}": Export(number, "10.0.0.1") for number in used}
+    return DriverState("id", 1, "/tree", "uuid", "10.0.0.1", 700, 40, made, exports)
+
+
+def test_numbers_of_exports_are_used_again_when_all_others_have_been() -> None:
+    begun = state(0)
+    assert [_next_number(begun) for _ in range(3)] == [1, 2, 3]
+    assert _next_number(state(_MAX - 1)) == _MAX
+    assert _next_number(state(_MAX, 1, 2)) == 3
+    with pytest.raises(NoSpaceError):
+        _next_number(state(_MAX, *range(1, _MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"ports": "20490-20999"}, {"ports": "900-1024"}, {"ports": "0-9"}, {"lease_seconds": 0.4}]
+)
+def test_settings_that_would_let_others_in_are_refused(setting: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError):
+        FilesSettings.from_configuration({"files": setting}, tmp_path)
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def start(named: list[subprocess.Popen[bytes]], mark: Path, first: str) -> int:
+    program = f"import os, signal; {first}; print(flush=True); signal.pause()"
+    process = subprocess.Popen([sys.executable, "-c", program, str(mark)], stdout=subprocess.PIPE)
+    named.append(process)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return process.pid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a process with two users")
+def test_a_process_that_another_user_may_have_started_is_no_daemon(
+    tmp_path: Path, named: list[subprocess.Popen[bytes]]
+) -> None:
+    mark = tmp_path / "ganesha.conf"
+    ours = start(named, mark, "pass")
+    start(named, mark, "os.setresuid(65534, 0, 0)")  # as a set-user-id program that user 65534 has started
+    assert list(find_daemons(mark)) == [ours]
+    end_daemons(mark, time.monotonic() + 30)
+    assert find_daemons(mark) == {}
