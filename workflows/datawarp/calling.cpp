@@ -24,6 +24,8 @@ constexpr std::chrono::seconds patience_max{86400};
 // Longer than the manager lets a call wait.
 constexpr std::chrono::seconds answer_wait{60};
 constexpr std::chrono::milliseconds retry_interval{100};
+/// After an answer that asks to come again: the manager has waited itself, unless it is about to end.
+constexpr std::chrono::milliseconds ask_again_pause{10};
 
 std::chrono::seconds patience() {
   const std::string text = environment("FOREBAY_DATAWARP_WAIT_SECONDS");
@@ -120,6 +122,7 @@ int call(std::string_view name, Fields fields, std::string& body, bool waits) {
     if (answer && answer->exit_status) {
       if (waits && *answer->exit_status == EAGAIN) {
         away_since = std::chrono::steady_clock::now();
+        std::this_thread::sleep_for(ask_again_pause);
         continue;
       }
       body = answer->body;

@@ -159,8 +159,13 @@ class _Calls:
         return await self._until_over(row, request)
 
     async def terminate(self, fields: _Fields, peer: Peer, request: Request) -> str:
-        """Ends the stage; returns when nothing is written any more. EAGAIN: ask again."""
-        stage = await self._known(await self._place(fields, peer), peer, directory=fields.is_directory)
+        """Ends the stage; returns when nothing is written any more. EAGAIN: ask again. A file of a folder that is
+        staged whole has none of its own to end.
+        """
+        place = await self._place(fields, peer)
+        stage = await self._known(place, peer, directory=fields.is_directory)
+        if stage.path != place.path:
+            raise _RefusalError(errno.EINVAL)
         row = await self._supervisor.stage(stage.id)
         if row.state is StageState.DEFERRED and await self._supervisor.revoke(row.id):
             return ""
@@ -371,7 +376,8 @@ def _error_of(row: StageRow) -> int:
     if row.state is not StageState.FAILED or failure is None:
         return errno.ECANCELED
     try:
-        return _ERRNO.get(ErrorCode(failure["code"]), errno.EIO)
+        number = _ERRNO.get(ErrorCode(failure["code"]), errno.EIO)
+        return errno.EDQUOT if number == errno.EAGAIN else number  # EAGAIN asks the library to come again
     except ValueError:  # "killed" and "internal", which no call of the library raises
         return errno.EIO
 

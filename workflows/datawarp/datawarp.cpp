@@ -2,6 +2,7 @@
 // libdatawarp: see datawarp.h. What may throw stays inside `guarded`, so that no exception meets a C program.
 #include "datawarp.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ constexpr const char* file = "file";
 constexpr const char* directory = "directory";
 
 template <class Function>
-int guarded(Function&& function) noexcept {
+int without_exceptions(Function&& function) noexcept {
   try {
     return function();
   } catch (const std::bad_alloc&) {
@@ -51,6 +52,16 @@ int guarded(Function&& function) noexcept {
   } catch (...) {
     return -EIO;
   }
+}
+
+/// A thread that is cancelled goes when the call is over: in the middle the C library would end the program.
+template <class Function>
+int guarded(Function&& function) noexcept {
+  int before = 0;
+  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  const int result = without_exceptions(std::forward<Function>(function));
+  ::pthread_setcancelstate(before, nullptr);
+  return result;
 }
 
 /// What the program may see is told at once; the stage, which has its rights too, looks again.

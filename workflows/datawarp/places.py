@@ -21,6 +21,7 @@ from forebay.workflows.slurm.directives import Directives
 __all__ = ["Place", "Places"]
 
 _PATH_BYTES_MAX = 4096
+_PARTS_MAX = 256
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _IDS_MAX = 4  # a root may lie in a folder that is called so, too
 
@@ -54,6 +55,8 @@ class Places:
         """
         if not path.startswith("/") or "\0" in path or len(os.fsencode(path)) >= _PATH_BYTES_MAX:
             raise InvalidArgumentError("this is no absolute path", path[:200])
+        if path.count("/") > _PARTS_MAX:
+            raise InvalidArgumentError(f"the path has more than {_PARTS_MAX} parts", path[:200])
         if any(part in ("", ".", "..") for part in path[1:].split("/")):
             raise InvalidArgumentError("the path has a part that names no place of its own", path[:200])
         # The files of a reservation lie below a folder that has its id for a name.

@@ -98,8 +98,11 @@ class AskedStages:
 
     async def newest_at(self, uid: int, reservation_id: str, paths: Iterable[str]) -> dict[str, AskedStage]:
         """The newest stage of each of these paths that has one; revoked ones do not count."""
-        condition = _asked.c.path.in_([_written(path) for path in paths])
-        return await asyncio.to_thread(self._newest, uid, reservation_id, condition)
+
+        def find() -> dict[str, AskedStage]:
+            return self._newest(uid, reservation_id, _asked.c.path.in_([_written(path) for path in paths]))
+
+        return await asyncio.to_thread(find)
 
     async def newest_below(self, uid: int, reservation_id: str, path: str) -> dict[str, AskedStage]:
         """The newest stage of this path, and of each below it."""
@@ -118,6 +121,11 @@ class AskedStages:
         query = sql.select(_asked.c.stage).join(stages_table, stages_table.c.id == _asked.c.stage).where(wanted)
         with self._database.look() as connection:
             return list(connection.scalars(query.order_by(_asked.c.stage)))
+
+    def needed_by_jobs(self, uid: int) -> set[int]:
+        """Stages of this user's jobs that are not over: from them the job knows what was copied. From any thread."""
+        jobs = self._jobs.all([state for state in JobState if not state.is_final])
+        return {stage_id for job in jobs if job.owner_uid == uid for stage_id in job.stages.values()}
 
     def _newest(self, uid: int, reservation_id: str, condition: sql.ColumnElement[bool]) -> dict[str, AskedStage]:
         query = (

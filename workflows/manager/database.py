@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,9 @@ _reservations = sql.Table(
 
 #: For modules whose tables refer to it.
 reservations_table = _reservations
+
+#: As few as any database takes in one statement.
+_IDS_AT_ONCE = 500
 
 stages_table = _stages = sql.Table(
     "stages",
@@ -315,15 +318,20 @@ class Database:
         with self.look() as connection:
             return connection.scalar(sql.select(sql.func.count()).select_from(_stages).where(wanted)) or 0
 
-    def forget_old_stages(self, owner_uid: int, kept: int) -> None:
-        """Removes the stages of a user that have ended, except the newest ones."""
+    def forget_old_stages(self, owner_uid: int, kept: int, needed: Collection[int] = ()) -> None:
+        """Removes the stages of a user that have ended, except the newest ones, and those that somebody needs."""
         final = [state for state in StageState if state.is_final]
         ended = (_stages.c.state.in_(final)) & (_stages.c.owner_uid == owner_uid)
         newest_old = sql.select(_stages.c.id).where(ended).order_by(_stages.c.id.desc()).offset(kept).limit(1)
         with self.change() as connection:
             last = connection.scalar(newest_old)
-            if last is not None:
-                connection.execute(_stages.delete().where(ended & (_stages.c.id <= last)))
+            if last is None:
+                return
+            old = set(connection.scalars(sql.select(_stages.c.id).where(ended & (_stages.c.id <= last))))
+            to_forget = sorted(old.difference(needed))
+            for first in range(0, len(to_forget), _IDS_AT_ONCE):
+                some = to_forget[first : first + _IDS_AT_ONCE]
+                connection.execute(_stages.delete().where(_stages.c.id.in_(some)))
 
     def use_stage_numbers_above(self, number: int) -> None:
         """Stages get higher numbers from now on: what is kept elsewhere of those below belongs to other stages."""

@@ -141,7 +141,8 @@ class StageSupervisor:
             raise RefusedError(
                 f"{waiting} stages of user {owner_uid} wait already; wait until some are done, or stage whole folders"
             )
-        await asyncio.to_thread(self._database.forget_old_stages, owner_uid, _FINISHED_STAGES_KEPT)
+        needed = await asyncio.to_thread(self.asked.needed_by_jobs, owner_uid)
+        await asyncio.to_thread(self._database.forget_old_stages, owner_uid, _FINISHED_STAGES_KEPT, needed)
         more: dict[str, Any] = {"state": StageState.DEFERRED} if deferred else {}
         if asking is not None:
             more["also"] = partial(self.asked.enter, asking)
@@ -201,6 +202,11 @@ class StageSupervisor:
             return row
         if not row.cancel and row.attempts and ends_when_asked(row):
             await self._ask_to_end(row)
+            return await self.stage(stage_id)
+        if row.state is StageState.DEFERRED and await asyncio.to_thread(
+            self._database.move_stage, stage_id, StageState.DEFERRED, StageState.CANCELLED
+        ):
+            await self._changes.announce(stage_id, ended=True)
             return await self.stage(stage_id)
         await self._change(stage_id, cancel=True)
         run = self._runs.get(stage_id)

@@ -117,8 +117,8 @@ class JobStages:
         async with self._supervisor.asked.turn:
             due = await self._supervisor.asked.due(job.id)
         stages = dict(job.stages)
-        taken = set(stages.values())
-        stages |= {f"{ASKED}{stage_id}": stage_id for stage_id in due if stage_id not in taken}
+        fresh = set(due).difference(stages.values())
+        stages |= {f"{ASKED}{stage_id}": stage_id for stage_id in fresh}
         if stages != job.stages:
             job = await self._records.change(job, stages=stages)
         for name in [name for name in stages if name.startswith(ASKED)]:
@@ -126,12 +126,19 @@ class JobStages:
                 row = await self._supervisor.stage(stages[name])
                 due_job = with_unclean(job_from_json(row.job), unclean_nodes)
                 row = await self._supervisor.activate(row.id, due_job)
-            except NotFoundError:  # forgotten, so it was over long ago
+            except NotFoundError:
+                raise InvalidArgumentError(
+                    f"stage {stages[name]}, which a program of the job asked for, is not known any more: copy by hand "
+                    "what it was for"
+                ) from None
+            if row.state is StageState.REVOKED:  # just now
                 del stages[name]
-                continue
-            if row.state in (StageState.FAILED, StageState.CANCELLED):  # in a data_out before this one
+            elif stages[name] not in fresh and row.state in (StageState.FAILED, StageState.CANCELLED):
+                # In a data_out before this one.
                 stages[name] = (await self._supervisor.submit(due_job, row.owner_uid, row.owner_gid, row.umask)).id
-        return await self._records.change(job, stages=stages) if stages != job.stages else job
+            if stages != job.stages:
+                job = await self._records.change(job, stages=stages)
+        return job
 
     async def cancel_asked(self, job: JobRow) -> None:
         """No stage-out comes for what the job's programs asked for; the job's row goes on saying that it was wanted."""

@@ -64,6 +64,8 @@ def test_numbers_are_not_used_again_and_old_stages_are_forgotten(database: Datab
     rows = [add(database, StageState.SUCCEEDED) for _ in range(6)]
     waiting = add(database)
     database.forget_old_stages(waiting.owner_uid + 1, kept=0)  # another user's are not touched
+    database.forget_old_stages(waiting.owner_uid, kept=2, needed={row.id for row in rows})
+    assert len(database.stages()) == len(rows) + 1
     database.forget_old_stages(waiting.owner_uid, kept=2)
     assert [row.id for row in database.stages()] == [rows[4].id, rows[5].id, waiting.id]
     with pytest.raises(NotFoundError, match="no stage"):
