@@ -176,6 +176,23 @@ def test_a_deferred_stage_is_tried_again_by_the_next_data_out(job: Job) -> None:
     assert (job.pfs / "closed" / "late").read_text() == "kept"
 
 
+def test_a_file_of_a_folder_that_is_staged_whole_is_not_ended_alone(job: Job) -> None:
+    file = job.write("folder/file", "kept")
+    job.program.call("directory_out", file.parent, job.pfs / "folder", AT_JOB_END)
+    assert job.program.error("terminate_file", file) == "EINVAL"
+    job.data_out()
+    assert (job.pfs / "folder" / "file").read_text() == "kept"
+
+
+def test_a_stage_that_its_user_cancels_before_data_out_is_not_run(job: Job) -> None:
+    file = job.write("late", "kept")
+    job.program.call("file_out", file, job.pfs / "late", AT_JOB_END)
+    (stage,) = job.instance.ask("stages")["stages"]
+    assert job.instance.ask("stages", "cancel", str(stage["id"]))["stage"]["state"] == "cancelled"
+    job.data_out()
+    assert not (job.pfs / "late").exists()
+
+
 def test_a_teardown_without_data_out_keeps_what_was_deferred(job: Job) -> None:
     file = job.write("late", "kept")
     job.program.call("file_out", file, job.pfs / "late", AT_JOB_END)
@@ -369,6 +386,7 @@ def test_what_no_library_sends_is_refused(job: Job) -> None:
         (b"stage_out\0" + fields + b"pfs\0/tmp/x\0umask\x009999\0job\0\0", 22),
         (b"defer\0" + fields + b"pfs\0/tmp/x\0umask\x0022\0job\0../1\0", 22),
         (b"stage_out\0kind\0file\0path\0" + os.fsencode(file) + b"/../y\0pfs\0/tmp/x\0umask\x0022\0job\0\0", 22),
+        (b"wait\0kind\0file\0path\0" + os.fsencode(file) + b"/a" * 300 + b"\0", 22),
         (b"x" * 70000, 22),
     ):
         assert answer_to(job.instance, body) == number, body[:80]

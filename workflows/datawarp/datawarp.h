@@ -6,7 +6,8 @@
  * Unless said otherwise a call returns 0, or a negative error number: -EINVAL if an argument is wrong, if a path lies
  * in no reservation of the caller's, or if there is no such stage; -ETIMEDOUT if the manager was away for longer than
  * FOREBAY_DATAWARP_WAIT_SECONDS (60 without it); -ENODEV if there is no instance here. All calls may be made by any
- * thread at any time. A stage belongs to the user who asked for it, and goes on when the program ends.
+ * thread at any time; one that is cancelled ends when its call is over. A stage belongs to the user who asked for it,
+ * and goes on when the program ends.
  *
  * `dw_...` arguments are paths in a reservation ($DW_JOB_STRIPED, $DW_PERSISTENT_STRIPED_name); `pfs_...` are paths
  * anywhere else. A path has one stage at a time. docs/reference/libdatawarp.md has the details.
