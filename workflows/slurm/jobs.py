@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from forebay.errors import (
+    DisconnectedError,
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
@@ -285,22 +286,27 @@ class SlurmJobs:
             if self._turns.is_taken(job.token):
                 continue
             async with self._turns.of(job.token):
-                if job.state is JobState.WAITING:
-                    await self._without_room.look_at(job)
-                elif job.state is JobState.KEPT:
-                    await self._ending.look_at_kept(job, now_ns)
-                elif now_ns - job.changed_ns > self.settings.lost_seconds * 1e9 and await is_unknown(
-                    self.settings.squeue, job.token
-                ):
-                    _log.warning("job %s: Slurm does not know it any more", job.token)
-                    try:
-                        await self._ending.end(job, discard=False)
-                    except ForebayError as error:  # others are looked at all the same
-                        _log.warning("job %s is not ended yet: %s", job.token, error)
-                else:
-                    await self._renew_token(job, now_ns)
+                try:
+                    await self._look_at(job, now_ns)
+                except (DisconnectedError, NoSpaceError):  # so it is for all of them
+                    raise
+                except ForebayError as error:  # others are looked at all the same
+                    _log.warning("job %s is looked at again later: %s", job.token, error)
         await self._records.forget_old()
         await in_thread(self.job_files.reconcile)
+
+    async def _look_at(self, job: JobRow, now_ns: int) -> None:
+        if job.state is JobState.WAITING:
+            await self._without_room.look_at(job)
+        elif job.state is JobState.KEPT:
+            await self._ending.look_at_kept(job, now_ns)
+        elif now_ns - job.changed_ns > self.settings.lost_seconds * 1e9 and await is_unknown(
+            self.settings.squeue, job.token
+        ):
+            _log.warning("job %s: Slurm does not know it any more", job.token)
+            await self._ending.end(job, discard=False)
+        else:
+            await self._renew_token(job, now_ns)
 
     async def _renew_token(self, job: JobRow, now_ns: int) -> None:
         home = home_of(job, Directives.from_json(job.directives))
