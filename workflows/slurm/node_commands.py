@@ -27,6 +27,9 @@ job_end_app = typer.Typer(add_completion=False)
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", envvar="SLURM_JOB_ID", help="The job's number; Slurm tells it.")
 ]
+NodeOption = Annotated[
+    str, typer.Option("--node", envvar="SLURMD_NODENAME", help="This node's name; by default what Slurm tells.")
+]
 
 
 def job_program() -> Path:
@@ -37,9 +40,7 @@ def job_program() -> Path:
 @job_begin_app.command(epilog="Example: forebay job-begin 17")
 def job_begin(
     job: JobArgument,
-    node: Annotated[
-        str, typer.Option("--node", envvar="SLURMD_NODENAME", help="This node's name; by default what Slurm tells.")
-    ] = "",
+    node: NodeOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Prepare this node for a Slurm job: look for its files, or mount them; make its private scratch.
@@ -55,9 +56,7 @@ def job_begin(
 @job_end_app.command(epilog="Example: forebay job-end 17")
 def job_end(
     job: JobArgument,
-    node: Annotated[
-        str, typer.Option("--node", envvar="SLURMD_NODENAME", help="This node's name; by default what Slurm tells.")
-    ] = "",
+    node: NodeOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Remove what job-begin made on this node, and what lost jobs left.
