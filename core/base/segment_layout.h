@@ -28,6 +28,21 @@ class SegmentLayout {
   }
 
   const std::vector<std::uint32_t>& member_segments() const noexcept { return member_segments_; }
+  /// There is another member than the home, which is the first.
+  bool has_others() const noexcept { return member_segments_.size() > 1; }
+  /// The numbers of a member's segments, from the first up to and without the second.
+  std::pair<std::uint32_t, std::uint32_t> segments_of(std::uint16_t member) const noexcept {
+    std::uint32_t begin = 0;
+    for (std::uint16_t before = 0; before < member && before < member_segments_.size(); ++before)
+      begin += member_segments_[before];
+    return {begin, member < member_segments_.size() ? begin + member_segments_[member] : begin};
+  }
+  /// Of all members.
+  std::uint32_t segment_count() const noexcept {
+    std::uint32_t count = 0;
+    for (const std::uint32_t segments : member_segments_) count += segments;
+    return count;
+  }
 
  private:
   std::vector<std::uint32_t> member_segments_;

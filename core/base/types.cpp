@@ -50,6 +50,8 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "group_broken";
     case ErrorCode::failed:
       return "failed";
+    case ErrorCode::unavailable:
+      return "unavailable";
   }
   return "unknown";
 }

@@ -41,12 +41,15 @@ static_assert(sizeof(ClaimsRecord) == claims_bytes);
 
 constexpr std::uint32_t pool_claims_magic = 0x31504246;  // "FBP1"
 
+/// PoolClaimsRecord::kind.
+constexpr std::uint32_t pool_user = 0, pool_administrator = 1, pool_segments = 2;
+
 /// Followed by the groups, of 4 bytes each.
 struct PoolClaimsRecord {
   std::uint32_t magic;
   std::uint32_t uid;
   std::uint32_t gid;
-  std::uint32_t administrator;
+  std::uint32_t kind;
   std::uint64_t key_id;
   std::int64_t expires_ns;
   std::uint64_t serial;
@@ -119,7 +122,7 @@ std::vector<std::byte> encode(const PoolClaims& claims) {
   record.magic = pool_claims_magic;
   record.uid = claims.uid;
   record.gid = claims.gid;
-  record.administrator = claims.administrator ? 1 : 0;
+  record.kind = claims.administrator ? pool_administrator : claims.segments_only ? pool_segments : pool_user;
   record.key_id = claims.key_id;
   record.expires_ns = claims.expires_ns;
   record.serial = claims.serial;
@@ -147,14 +150,15 @@ Result<PoolClaims> decode_pool_claims(std::span<const std::byte> bytes) {
   claims.reservation_id.assign(record.reservation_id, strnlen(record.reservation_id, uuid_bytes));
   const bool whole = long_enough && record.magic == pool_claims_magic && record.groups <= pool_groups_max &&
                      bytes.size() == sizeof record + record.groups * sizeof(std::uint32_t) &&
-                     record.administrator <= 1 && (claims.reservation_id.empty() || is_uuid(claims.reservation_id));
+                     record.kind <= pool_segments && (claims.reservation_id.empty() || is_uuid(claims.reservation_id));
   if (!whole) return fail(ErrorCode::protocol, "these are no claims of a pool's server, or those of a newer release");
   claims.uid = record.uid;
   claims.gid = record.gid;
   claims.groups.resize(record.groups);
   if (record.groups > 0)
     std::memcpy(claims.groups.data(), bytes.data() + sizeof record, record.groups * sizeof(std::uint32_t));
-  claims.administrator = record.administrator == 1;
+  claims.administrator = record.kind == pool_administrator;
+  claims.segments_only = record.kind == pool_segments;
   claims.key_id = record.key_id;
   claims.expires_ns = record.expires_ns;
   claims.serial = record.serial;

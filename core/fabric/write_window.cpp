@@ -19,27 +19,40 @@ void WriteWindow::add_segment(std::uint32_t segment, std::shared_ptr<File> file)
   files_[segment] = std::move(file);
 }
 
+namespace {
+
+/// Neighbours become one, so that a write may span two grants.
+void join(std::map<std::uint64_t, std::uint64_t>& in_segment, std::uint64_t begin, std::uint64_t end) {
+  auto next = in_segment.upper_bound(begin);
+  if (next != in_segment.begin() && std::prev(next)->second >= begin) {
+    --next;
+    begin = next->first;
+  }
+  while (next != in_segment.end() && next->first <= end) {
+    end = std::max(end, next->second);
+    next = in_segment.erase(next);
+  }
+  in_segment.emplace(begin, end);
+}
+
+}  // namespace
+
 bool WriteWindow::allow_only(std::span<const Range> ranges) {
   std::map<std::uint32_t, std::map<std::uint64_t, std::uint64_t>> allowed;
-  for (const Range& range : ranges) {
-    auto& in_segment = allowed[range.segment];
-    std::uint64_t begin = range.offset;
-    std::uint64_t end = begin + range.length;
-    // Neighbours become one, so that a write may span two grants.
-    auto next = in_segment.upper_bound(begin);
-    if (next != in_segment.begin() && std::prev(next)->second >= begin) {
-      --next;
-      begin = next->first;
-    }
-    while (next != in_segment.end() && next->first <= end) {
-      end = std::max(end, next->second);
-      next = in_segment.erase(next);
-    }
-    in_segment.emplace(begin, end);
-  }
+  for (const Range& range : ranges) join(allowed[range.segment], range.offset, range.offset + range.length);
   const std::lock_guard lock(mutex_);
   allowed_.swap(allowed);
   return !writing_ || is_allowed(*writing_);
+}
+
+void WriteWindow::allow(const Range& range) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) join(allowed_[range.segment], range.offset, range.offset + range.length);
+}
+
+bool WriteWindow::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return !writing_;
 }
 
 bool WriteWindow::is_allowed(const Range& range) const {

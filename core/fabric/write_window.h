@@ -31,6 +31,10 @@ class WriteWindow {
   void add_segment(std::uint32_t segment, std::shared_ptr<File> file);
   /// From now on these may be written, and nothing else. False if a write elsewhere is under way.
   bool allow_only(std::span<const Range> ranges);
+  /// From now on this may be written, too.
+  void allow(const Range& range);
+  /// Nothing is being written.
+  bool is_idle() const;
 
   /// A data path begins. Its number, for begin(); earlier ones may not write any more.
   std::uint64_t enter();

@@ -34,6 +34,7 @@ from .errors import (
     StreamFailedError,
     StreamInterruptedError,
     StreamNotFoundError,
+    UnavailableError,
     UnsupportedError,
     VariableNotFoundError,
 )
@@ -148,6 +149,7 @@ __all__ = [
     "StreamStatus",
     "StreamWait",
     "Ticket",
+    "UnavailableError",
     "UnsupportedError",
     "Variable",
     "VariableLayout",

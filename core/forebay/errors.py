@@ -43,6 +43,7 @@ __all__ = [
     "StreamFailedError",
     "StreamInterruptedError",
     "StreamNotFoundError",
+    "UnavailableError",
     "UnsupportedError",
     "VariableNotFoundError",
 ]
@@ -72,6 +73,7 @@ class ErrorCode(StrEnum):
     PROTOCOL = "protocol"
     GROUP_BROKEN = "group_broken"
     FAILED = "failed"
+    UNAVAILABLE = "unavailable"
 
 
 class ForebayError(Exception):
@@ -259,6 +261,16 @@ class StreamFailedError(ForebaySystemError):
     _errno = errno.EIO
 
 
+class UnavailableError(ForebaySystemError, ConnectionError):
+    """A member server of the reservation is away, and has what is needed: try again later. Other steps stay readable.
+
+    ``errno`` is ``EHOSTDOWN``.
+    """
+
+    code = ErrorCode.UNAVAILABLE
+    _errno = errno.EHOSTDOWN
+
+
 _CLASS_OF_CODE: dict[str, type[ForebayError]] = {
     cls.code: cls
     for cls in (
@@ -280,6 +292,7 @@ _CLASS_OF_CODE: dict[str, type[ForebayError]] = {
         ProtocolError,
         GroupBrokenError,
         StreamFailedError,
+        UnavailableError,
     )
 }
 

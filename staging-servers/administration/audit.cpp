@@ -66,6 +66,8 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
     for (const Extent& extent : stream->sets().extents()) hold(extent);
     held_bytes += stream->group().granted_bytes() + stream->unsynced_bytes();
   }
+  if (const OtherMembers* const others = reservation.space().segments().others())
+    for (const Extent& extent : others->fenced_space()) hold(extent);
   const SpaceMap& space = reservation.space().map();
   const std::uint64_t used = space.total_bytes() - space.free_bytes() - space.closed_bytes();
   if (used != held_bytes)

@@ -80,6 +80,7 @@ Server::~Server() {
   remote_.reset();
   manager_calls_.reset();
   if (reservations_) reservations_->all().clear();
+  members_.reset();
 }
 
 Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOptions& options) {
@@ -303,6 +304,13 @@ std::unique_ptr<Session> Server::make_session(Connection& connection, protocol::
       return std::make_unique<WriterSession>(connection, *this);
     case protocol::MessageType::reader_open:
       return std::make_unique<ReaderSession>(connection, *this, *readers_);
+    case protocol::MessageType::member_open:
+      return std::make_unique<MemberSession>(connection, *this);
+    case protocol::MessageType::member_look:
+    case protocol::MessageType::member_sync:
+    case protocol::MessageType::member_fence:
+    case protocol::MessageType::member_probe:
+      return std::make_unique<HomeSession>(connection, *this);
     default:
       return std::make_unique<AdminSession>(connection, *this);
   }
@@ -323,7 +331,16 @@ AccessRights Server::rights_of(const Peer& peer, const std::string& reservation)
 }
 
 void Server::rights_changed(const std::string& reservation) {
+  const auto found = reservations_->all().find(reservation);
+  if (found != reservations_->all().end())
+    if (OtherMembers* const others = found->second->space().segments().others()) others->fence_all();
   for (auto& [number, connection] : connections_) connection->rights_changed(reservation);
+}
+
+MemberShare* Server::find_share(const std::string& reservation_id) {
+  for (const auto& [name, reservation] : reservations_->all())
+    if (reservation->record().id == reservation_id && !reservation->retiring()) return reservation->share();
+  return nullptr;
 }
 
 Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,

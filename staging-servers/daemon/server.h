@@ -22,6 +22,8 @@
 #include "daemon/remote_access.h"
 #include "daemon/root_files.h"
 #include "daemon/server_pool.h"
+#include "members/member_link.h"
+#include "members/member_session.h"
 #include "loop/connection.h"
 #include "loop/event_loop.h"
 #include "loop/strangers.h"
@@ -68,7 +70,8 @@ class Server final : public ConnectionHost,
                      public AdministeredServer,
                      public ReservationHost,
                      public StreamsToRead,
-                     public StreamsToWrite {
+                     public StreamsToWrite,
+                     public MemberHost {
  public:
   /// How many creations and walks over files run side by side.
   static constexpr unsigned side_threads = 4;
@@ -137,6 +140,12 @@ class Server final : public ConnectionHost,
                                      bool make) override;
   AccessRights rights_of(const Peer& peer, const std::string& reservation) override;
 
+  // MemberHost
+  MemberShare* find_share(const std::string& reservation_id) override;
+  const fabric::TokenKey* pool_key() const override { return pool_->key(); }
+  std::uint64_t storage_incarnation() const override { return identity_.storage_incarnation; }
+  std::uint64_t server_run() const override { return run_number_; }
+
  private:
   Server(Device& device, ServerOptions options);
   Result<void> prepare_root();
@@ -185,8 +194,9 @@ class Server final : public ConnectionHost,
   std::unique_ptr<ReaderRegistry> readers_;
   std::vector<std::string> start_problems_;
   std::optional<StreamServices> services_;
-  std::optional<ReservationTable> reservations_;
   std::optional<ServerPool> pool_;
+  std::optional<MemberLinks> members_;  ///< to other servers of the pool
+  std::optional<ReservationTable> reservations_;
   std::optional<ManagerCalls> manager_calls_;
   std::optional<RemoteAccess> remote_;
   PlaceShares places_;         ///< connections of this node

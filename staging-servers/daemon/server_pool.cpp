@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -89,19 +90,48 @@ Result<wire::HomeAnswerT> ServerPool::home(const Peer& peer, const wire::HomeQue
       return fail(ErrorCode::permission_denied, "a user reaches a server of the pool by a reservation's name");
     answer.server = query.server.empty() ? manager_ : query.server;
   }
-  claims.key_id = key_->id;
   claims.uid = peer.uid;
   claims.gid = peer.gid;
   claims.groups.assign(peer.groups.begin(), peer.groups.end());
   claims.administrator = peer.administrator;
+  const fabric::Token token = introduction(std::move(claims));
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
+  answer.claims.assign(begin, begin + token.claims.size());
+  answer.secret.assign(token.secret.begin(), token.secret.end());
+  return answer;
+}
+
+fabric::Token ServerPool::introduction(fabric::PoolClaims claims) const {
+  claims.key_id = key_->id;
   claims.expires_ns = wall_clock_ns() + claims_ns;
   claims.serial = random_number();
-  const auto encoded = fabric::encode(claims);
-  const fabric::Secret secret = key_->secret_of(encoded);
-  const auto* begin = reinterpret_cast<const std::uint8_t*>(encoded.data());
-  answer.claims.assign(begin, begin + encoded.size());
-  answer.secret.assign(secret.begin(), secret.end());
-  return answer;
+  fabric::Token token;
+  token.claims = fabric::encode(claims);
+  token.secret = key_->secret_of(token.claims);
+  return token;
+}
+
+fabric::Token ServerPool::own_introduction() const {
+  if (!key_) return {};
+  fabric::PoolClaims claims;
+  claims.uid = ::geteuid();
+  claims.gid = ::getegid();
+  claims.administrator = true;
+  return introduction(std::move(claims));
+}
+
+fabric::Token ServerPool::segments_introduction(std::uint32_t uid, const std::string& reservation_id) const {
+  fabric::PoolClaims claims;
+  claims.reservation_id = reservation_id;
+  claims.uid = uid;
+  claims.gid = static_cast<std::uint32_t>(-1);
+  claims.segments_only = true;
+  return introduction(std::move(claims));
+}
+
+const PoolServer* ServerPool::find_server(const std::string& uuid) const {
+  const auto found = servers_.find(uuid);
+  return found == servers_.end() ? nullptr : &found->second;
 }
 
 Result<void> ServerPool::learn(const wire::PoolDirectoryT& directory) {

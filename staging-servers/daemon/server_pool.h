@@ -16,11 +16,12 @@
 #include "fabric/token.h"
 #include "loop/connection.h"
 #include "loop/worker.h"
+#include "members/member_link.h"
 
 namespace forebay::server {
 
 /// Of a server that belongs to none, it knows nobody and is asked for nothing.
-class ServerPool {
+class ServerPool final : public MemberPool {
  public:
   /// `errands` write to the root.
   ServerPool(Device& device, std::string root, Worker& errands)
@@ -39,12 +40,20 @@ class ServerPool {
   /// not made with the pool's key.
   std::optional<fabric::Secret> secret_of(const fabric::PoolClaims& claims, std::span<const std::byte> encoded) const;
 
+  // MemberPool
+  const PoolServer* find_server(const std::string& uuid) const override;
+  const fabric::TokenKey* key() const override { return key_ ? &*key_ : nullptr; }
+  fabric::Token own_introduction() const override;
+  fabric::Token segments_introduction(std::uint32_t uid, const std::string& reservation_id) const override;
+
  private:
   struct Home {
     std::string id;
     std::string server;
   };
   Result<void> take(const wire::PoolDirectoryT& directory);
+  /// With their secret, from now on for a day.
+  fabric::Token introduction(fabric::PoolClaims claims) const;
 
   Device& device_;
   const std::string root_;
@@ -52,6 +61,7 @@ class ServerPool {
   std::optional<fabric::TokenKey> key_;
   std::string manager_;
   std::map<std::string, Home, std::less<>> homes_;  ///< by reservation
+  std::map<std::string, PoolServer, std::less<>> servers_;  ///< by their root's uuid
 };
 
 }  // namespace forebay::server

@@ -37,6 +37,8 @@ struct RemotePeer {
   std::int64_t expires_ns = 0;
   /// It is known as who it is, as on this node: its rights are its user's, and no token's.
   bool identified = false;
+  /// It has come for segments alone, with a permit.
+  bool segments_only = false;
 };
 
 /// The peer as the kernel knows it, or as its token says.

@@ -146,6 +146,11 @@ void Connection::hand_over(const protocol::Message& message) {
 
 bool Connection::pass_remote(const protocol::Message& message) {
   using protocol::MessageType;
+  if (peer_.remote->segments_only && !is_for_segments(message.type)) {
+    if (message.request != 0)
+      answer_failure(message.request, {ErrorCode::permission_denied, "this client has come for segments alone", ""});
+    return false;
+  }
   const bool as_on_this_node = (peer_.remote->identified && is_for_identified(message.type)) ||
                                (peer_.administrator && is_for_administrators(message.type));
   if (as_on_this_node) return true;

@@ -46,6 +46,8 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
     case writer_leave:
     case writer_refused:
       return fabric::right_write;
+    case member_query:
+    case member_open:
     case segments_get:  // a reader asks for none of them, to learn whether its server lives
       return fabric::right_read | fabric::right_write;
     default:
@@ -75,6 +77,11 @@ bool is_for_identified(protocol::MessageType type) noexcept {
   }
 }
 
+bool is_for_segments(protocol::MessageType type) noexcept {
+  using enum protocol::MessageType;
+  return type == member_open || type == segments_get || type == bytes_get || type == data_open || type == heartbeat;
+}
+
 bool is_for_administrators(protocol::MessageType type) noexcept {
   using enum protocol::MessageType;
   switch (type) {
@@ -84,6 +91,10 @@ bool is_for_administrators(protocol::MessageType type) noexcept {
     case files_adopt:
     case audit_query:
     case pool_directory:
+    case member_look:
+    case member_sync:
+    case member_fence:
+    case member_probe:
       return true;
     default:
       return false;
@@ -196,6 +207,7 @@ Result<fabric::Secret> RemoteGreeting::examine_pool(std::span<const std::byte> e
   peer_.administrator = claims.administrator;
   peer_.remote = RemotePeer{
       address_, {}, claims.reservation_id, 0, claims.uid, fabric::rights_all, claims.serial, claims.expires_ns, true};
+  peer_.remote->segments_only = claims.segments_only;
   return *secret;
 }
 

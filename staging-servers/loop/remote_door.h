@@ -49,7 +49,9 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept;
 
 /// What a client of another node may also say when it is known as who it is.
 bool is_for_identified(protocol::MessageType type) noexcept;
-/// What besides only the manager of the pool may say.
+/// All that a client may say which has come for segments alone (fabric::PoolClaims).
+bool is_for_segments(protocol::MessageType type) noexcept;
+/// What besides only administrators may say: the manager of the pool, and homes of reservations.
 bool is_for_administrators(protocol::MessageType type) noexcept;
 
 /// One client's proof. Errors end the conversation.

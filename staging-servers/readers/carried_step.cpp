@@ -3,6 +3,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <span>
@@ -36,7 +37,8 @@ std::uint64_t metadata_bytes(const journal::StepCommittedT& step) {
 }  // namespace
 
 void carry(const Segments& segments, const journal::StepCommittedT& step, wire::StepDescriptorT& description) {
-  const bool whole = step.size_bytes <= protocol::carried_bytes_max;
+  const bool here = std::ranges::all_of(step.parts, [](const auto& part) { return part->members.empty(); });
+  const bool whole = here && step.size_bytes <= protocol::carried_bytes_max;
   const std::uint64_t total = whole ? step.size_bytes : metadata_bytes(step);
   if (total == 0 || total > protocol::carried_bytes_max || !segments.check_stays()) return;
   std::vector<wire::Extent> places;

@@ -315,6 +315,11 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
       for (const auto& extent : part->attributes->extents) wanted.push_back(extent.segment());
     }
     for (const auto& extent : part->extents) {
+      if (!space_.segments().is_own(extent.segment())) {
+        // Who may truncate it there is not known here.
+        event.step->may_map = false;
+        continue;
+      }
       wanted.push_back(extent.segment());
       event.step->may_map =
           event.step->may_map && space_.segments().may_map(extent.segment(), session.connection().peer().uid);

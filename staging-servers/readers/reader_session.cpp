@@ -16,6 +16,7 @@
 #include "protocol/unpacked.h"
 #include "readers/lone_reader.h"
 #include "readers/reader_group.h"
+#include "readers/reader_groups.h"
 #include "readers/reader_registry.h"
 #include "space/reservation_space.h"
 #include "storage/record_check.h"
@@ -250,7 +251,8 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       if (body->segments() != nullptr) {
         // A segment that this stream has never written is none of the reader's business.
         for (std::uint32_t segment : *body->segments()) {
-          if (followers_->state().owners.contains(segment)) wanted.push_back(segment);
+          if (followers_->state().owners.contains(segment) && followers_->space().segments().is_own(segment))
+            wanted.push_back(segment);
           connection_.segments_sent.erase(segment);
         }
       }
@@ -268,6 +270,15 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
         RETURN_IF_ERROR(followers_->check(key));
       }
       connection_.answer_done(message.request);
+      return {};
+    }
+    case MessageType::member_query: {
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::MemberQuery>(message));
+      OtherMembers* const others = followers_->space().segments().others();
+      if (others == nullptr) return fail(ErrorCode::refused, "the reservation lies on one server");
+      ASSIGN_OR_RETURN(const auto introduced,
+                       others->introduce(body->member(), connection_.peer().uid, access.generation, false));
+      connection_.answer(MessageType::member_answer, message.request, introduced);
       return {};
     }
     case MessageType::bytes_get: {
@@ -304,6 +315,8 @@ Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& asked
   transfer.ticket = asked.ticket;
   std::map<std::uint32_t, std::shared_ptr<const File>> files;
   for (const wire::Extent& extent : asked.extents) {
+    if (!followers_->space().segments().is_own(extent.segment()))
+      return fail(ErrorCode::protocol, "a request for bytes names an extent of another member");
     if (!lies_in(step->committed, extent))
       return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
     auto& file = files[extent.segment()];

@@ -17,16 +17,50 @@
 #include "streams/stream_recovery.h"
 
 namespace forebay::server {
+namespace {
+
+std::uint16_t member_of(const reservation::ReservationT& record, const std::string& root_uuid) {
+  for (std::size_t member = 1; member < record.members.size(); ++member)
+    if (record.members[member]->server == root_uuid) return static_cast<std::uint16_t>(member);
+  return 0;
+}
+
+}  // namespace
 
 Reservation::Reservation(ReservationHost& host, reservation::ReservationT record)
     : host_(host),
       services_(host.stream_services()),
       record_(std::move(record)),
-      space_(services_.loop, services_.device, services_.store, record_) {
+      space_(services_.loop, services_.device, services_.store, record_, member_of(record_, services_.root_uuid)) {
   space_.guard().work_in([this](std::function<void()> job) { services_.errand_worker.add(std::move(job)); });
+  Segments& segments = space_.segments();
+  if (!is_home()) {
+    for (std::uint16_t member = 0; member < record_.members.size(); ++member)
+      if (member != own_member()) segments.set_away(member, true);
+    share_ = std::make_unique<MemberShare>(
+        MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.storage_incarnation,
+                              services_.server_run},
+        space_, services_.store.directory(record_.id));
+  } else if (record_.members.size() > 1 && services_.members != nullptr) {
+    others_ = std::make_unique<HomeMembers>(
+        services_.loop, *services_.members, segments,
+        HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
+                            [this] { space_.queue().changed(SpaceChange::more); },
+                            [this](std::uint16_t member) { member_came(member); }});
+    segments.ask_about_others(others_.get());
+  }
 }
 
-Reservation::~Reservation() = default;
+Reservation::~Reservation() {
+  space_.segments().ask_about_others(nullptr);
+}
+
+void Reservation::member_came(std::uint16_t member) {
+  for (auto& [stream_name, stream] : streams_) {
+    (void)stream->lose_steps({{member, others_->storage_incarnation(member)}});
+    stream->flusher().request(false);
+  }
+}
 
 AccessRights Reservation::rights_of(const Peer& peer) const {
   if (!peer.remote || peer.remote->identified) {

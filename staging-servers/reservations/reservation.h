@@ -11,6 +11,8 @@
 #include <forebay/admin.h>
 
 #include "loop/access_rights.h"
+#include "members/home_members.h"
+#include "members/member_share.h"
 #include "space/reservation_space.h"
 #include "storage/files_access.h"
 #include "storage/reservation_store.h"
@@ -44,6 +46,11 @@ class Reservation {
   const reservation::ReservationT& record() const noexcept { return record_; }
   const std::string& name() const noexcept { return record_.name; }
   ReservationSpace& space() noexcept { return space_; }
+  /// Which of its members this server is; 0: its home.
+  std::uint16_t own_member() const noexcept { return space_.segments().own_member(); }
+  bool is_home() const noexcept { return own_member() == 0; }
+  /// Null on the home.
+  MemberShare* share() noexcept { return share_.get(); }
 
   /// The one place that says what a peer may do here.
   AccessRights rights_of(const Peer& peer) const;
@@ -91,12 +98,15 @@ class Reservation {
   std::size_t check() const;
 
  private:
+  void member_came(std::uint16_t member);
   void read_streams(bool after_boot, const std::set<std::string>& unchecked);
 
   ReservationHost& host_;
   const StreamServices& services_;
   reservation::ReservationT record_;  ///< constant but for its shares, lifetime and files_bytes
   ReservationSpace space_;
+  std::unique_ptr<HomeMembers> others_;   ///< where it is the home of a reservation over several servers
+  std::unique_ptr<MemberShare> share_;    ///< where it is not the home
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::set<std::string> unchecked_;
   storage::FilesAccessReport files_report_;

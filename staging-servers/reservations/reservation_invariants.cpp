@@ -21,8 +21,9 @@ struct Held {
 };
 
 std::string text_of(const Held& held) {
-  return fmt::format("{} bytes at {} of segment {}, which stream {} holds", held.extent.length, held.extent.offset,
-                     held.extent.segment, held.stream->path());
+  return fmt::format("{} bytes at {} of segment {}, which {} holds", held.extent.length, held.extent.offset,
+                     held.extent.segment,
+                     held.stream == nullptr ? "no stream until a member has answered" : "stream " + held.stream->path());
 }
 
 /// Returns their bytes. Each is used, and nobody else's.
@@ -59,6 +60,9 @@ std::size_t Reservation::check() const {
     return fmt::format("reservation {}: readers without a name hold {} bytes, counted are {}", name(), unnamed_bytes,
                        space_.unnamed_pinned_bytes);
   });
+  if (const OtherMembers* const others = space_.segments().others()) {
+    for (const Extent& extent : others->fenced_space()) all.push_back({extent, nullptr});
+  }
   std::uint64_t unheld_bytes = 0;
   for (std::uint32_t segment = 0; segment < map.segment_count(); ++segment) {
     unheld_bytes += map.unheld(segment).total();

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/size_text.h"
 
@@ -23,20 +25,78 @@ constexpr std::size_t holders_shown_max = 3;
 }  // namespace
 
 ReservationSpace::ReservationSpace(EventLoop& loop, Device& device, storage::ReservationStore& store,
-                                   const reservation::ReservationT& record)
-    : segments_(device, store, record),
+                                   const reservation::ReservationT& record, std::uint16_t own_member)
+    : segments_(device, store, record, own_member),
       guard_(loop, segments_),
       queue_(loop, *this),
       journal_room_(segments_, store, queue_) {}
 
-std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, const Owner& owner,
-                                                               std::uint64_t bytes) {
+std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Owner& owner, std::uint64_t bytes,
+                                                                       const SpacePlace& place,
+                                                                       std::vector<std::uint32_t>& new_segments) {
+  const SegmentLayout& layout = segments_.layout();
+  if (!layout.has_others()) return map().allocate(owner, bytes, new_segments);
+  const auto span_of = [&](std::uint16_t member) {
+    const auto [begin, end] = layout.segments_of(member);
+    return SegmentSpan{begin, end};
+  };
+  if (place.at_home) return map().allocate(owner, bytes, new_segments, span_of(0));
+  const auto members = static_cast<std::uint16_t>(layout.member_segments().size());
+  // In this order, what each has: the writer's own, else one after another from the rank's on, and the home, which has
+  // to have room for metadata, after all others.
+  std::vector<std::uint16_t> order;
+  for (std::uint16_t i = 0; i + 1 < members; ++i)
+    order.push_back(static_cast<std::uint16_t>(1 + (owner.rank + i) % (members - 1U)));
+  order.push_back(0);
+  if (place.near) {
+    std::erase(order, *place.near);
+    order.insert(order.begin(), *place.near);
+  }
+  std::uint64_t left = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
+  // A block up to the stripe's size lies on one member, a larger one on all of them side by side.
+  std::map<std::uint16_t, std::uint64_t> shares;
+  std::map<std::uint16_t, std::uint64_t> free;
+  for (const std::uint16_t member : order) free[member] = map().free_bytes_within(span_of(member));
+  const std::uint64_t stripe = std::max(segments_.record().stripe_bytes, space_unit_bytes);
+  const bool spreads = !place.near && left > stripe;
+  for (bool any = true; left > 0 && any;) {
+    any = false;
+    for (const std::uint16_t member : order) {
+      if (spreads && member == 0 && any) continue;
+      const std::uint64_t room = free[member] - shares[member];
+      const std::uint64_t share = std::min({left, room, spreads ? stripe : left});
+      shares[member] += share;
+      left -= share;
+      any = any || share > 0;
+      if (left == 0) break;
+    }
+  }
+  std::vector<Extent> extents;
+  if (left == 0) {
+    for (const auto& [member, share] : shares) {
+      if (share == 0) continue;
+      auto there = map().allocate(owner, share, new_segments, span_of(member));
+      if (!there) {
+        left = share;
+        break;
+      }
+      extents.insert(extents.end(), there->begin(), there->end());
+    }
+  }
+  if (left == 0) return extents;
+  for (const Extent& extent : extents) map().release(extent);
+  for (const std::uint32_t segment : std::exchange(new_segments, {})) map().set_owner(segment, std::nullopt);
+  return std::nullopt;
+}
+
+std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
+                                                               const SpacePlace& place) {
   if (!segments_.all_known() || map().free_bytes() < bytes) return std::nullopt;
   JournalInRoom& journal = user.journal_in_room();
   // Before space is taken: a step that could not be committed would be written for nothing.
   if (!journal_room_.make_room_for_step(journal)) return std::nullopt;
   std::vector<std::uint32_t> new_segments;
-  auto extents = map().allocate(owner, bytes, new_segments);
+  auto extents = take_from_members(owner, bytes, place, new_segments);
   if (!extents) return std::nullopt;
   // Where space is in many pieces their record is longer. What cannot be made is taken from what is kept for commits.
   if (extents->size() > extents_usual) (void)journal_room_.make_room_for_step(journal, extents->size());
@@ -63,16 +123,16 @@ std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, 
 }
 
 std::optional<std::vector<Extent>> ReservationSpace::allocate(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
-                                                              WhenFull when_full) {
+                                                              WhenFull when_full, const SpacePlace& place) {
   if (!segments_.all_known()) return std::nullopt;
   // What becomes free may lie in segments of an older group, which then are to be adopted: else all that can go would
   // go.
   const auto take = [&] {
-    auto extents = take_free(user, owner, bytes);
+    auto extents = take_free(user, owner, bytes, place);
     // Whether anybody writes there is asked of the kernel: not in vain after each step that goes.
     if (!extents && map().free_bytes() >= bytes && journal_room_.has_room_for_step(user.journal_in_room()) &&
-        segments_.adopt(owner, bytes))
-      extents = take_free(user, owner, bytes);
+        segments_.adopt(owner, bytes, place.at_home))
+      extents = take_free(user, owner, bytes, place);
     return extents;
   };
   if (auto extents = take()) return extents;
@@ -91,11 +151,12 @@ std::optional<std::vector<Extent>> ReservationSpace::allocate(SpaceUser& user, c
   return std::nullopt;
 }
 
-std::vector<Extent> ReservationSpace::allocate_ahead(SpaceUser& user, const Owner& owner, std::uint64_t bytes) {
+std::vector<Extent> ReservationSpace::allocate_ahead(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
+                                                     const SpacePlace& place) {
   const std::uint64_t kept_free = map().total_bytes() / 4;
   const bool plenty = map().free_bytes() >= kept_free && bytes <= map().free_bytes() - kept_free;
   if (bytes == 0 || !queue_.is_empty() || !plenty || !journal_room_.has_plenty(user.journal_in_room())) return {};
-  auto extents = take_free(user, owner, bytes);
+  auto extents = take_free(user, owner, bytes, place);
   return extents ? std::move(*extents) : std::vector<Extent>();
 }
 
@@ -124,7 +185,7 @@ void ReservationSpace::begin_guarding(bool after_boot) {
   guard_.begin();
   if (after_boot) return;
   for (std::uint32_t segment = 0; segment < map().segment_count(); ++segment)
-    segments_.set_holders(segment, {Segments::unknown_user});
+    if (segments_.is_own(segment)) segments_.set_holders(segment, {Segments::unknown_user});
 }
 
 void ReservationSpace::guard_segments(std::size_t& probes) {

@@ -25,9 +25,9 @@ namespace forebay::server {
 
 class ReservationSpace {
  public:
-  /// All of these outlive it.
+  /// All of these outlive it. `own_member`: Segments.
   ReservationSpace(EventLoop& loop, Device& device, storage::ReservationStore& store,
-                   const reservation::ReservationT& record);
+                   const reservation::ReservationT& record, std::uint16_t own_member = 0);
 
   const std::string& reservation() const noexcept { return segments_.reservation(); }
   Segments& segments() noexcept { return segments_; }
@@ -41,9 +41,9 @@ class ReservationSpace {
   /// Space for an owner, now: recycled or fresh, dropping by `when_full` if need be. Nothing if there is none at
   /// present.
   std::optional<std::vector<Extent>> allocate(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
-                                              WhenFull when_full);
+                                              WhenFull when_full, const SpacePlace& place);
   /// Only what is plentiful: a quarter of the reservation stays free for others, and nobody loses anything.
-  std::vector<Extent> allocate_ahead(SpaceUser& user, const Owner& owner, std::uint64_t bytes);
+  std::vector<Extent> allocate_ahead(SpaceUser& user, const Owner& owner, std::uint64_t bytes, const SpacePlace& place);
   /// Gives space back.
   void release(const Extent& extent);
 
@@ -81,7 +81,11 @@ class ReservationSpace {
 
  private:
   /// What is free without anybody giving anything up.
-  std::optional<std::vector<Extent>> take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes);
+  std::optional<std::vector<Extent>> take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
+                                               const SpacePlace& place);
+  /// The same of the map, on the members that the place asks for.
+  std::optional<std::vector<Extent>> take_from_members(const Owner& owner, std::uint64_t bytes, const SpacePlace& place,
+                                                       std::vector<std::uint32_t>& new_segments);
 
   Segments segments_;
   SegmentGuard guard_;

@@ -15,12 +15,26 @@
 
 namespace forebay::server {
 
-Segments::Segments(Device& device, storage::ReservationStore& store, const reservation::ReservationT& record)
+Segments::Segments(Device& device, storage::ReservationStore& store, const reservation::ReservationT& record,
+                   std::uint16_t own_member)
     : device_(device),
       store_(store),
       record_(record),
+      own_member_(own_member),
       layout_(storage::layout_of(record)),
-      map_(record.members.empty() ? 0 : record.members.front()->segments, record.segment_bytes) {}
+      map_(layout_.segment_count(), record.segment_bytes) {}
+
+void Segments::set_away(std::uint16_t member, bool away) {
+  if (away ? !away_.insert(member).second : away_.erase(member) == 0) return;
+  for (std::uint32_t segment = 0; segment < map_.segment_count(); ++segment) {
+    if (layout_.member_of(segment) != member) continue;
+    if (away) {
+      map_.close(segment);
+    } else if (!is_unusable(segment)) {
+      map_.reopen(segment);
+    }
+  }
+}
 
 std::string Segments::path(std::uint32_t segment) const {
   return store_.segment_path(record_.id, segment);
@@ -82,6 +96,7 @@ bool Segments::may_map(std::uint32_t segment, uid_t user) {
 }
 
 bool Segments::nobody_writes(std::uint32_t segment) {
+  if (!is_own(segment)) return others_ != nullptr && others_->nobody_writes(segment);
   const auto unwritten = storage::nobody_writes(path(segment));
   if (!unwritten) {
     log::warning("cannot tell whether segment {} of {} is still written: {}", segment, reservation(),
@@ -125,7 +140,7 @@ bool Segments::is_living(const Owner& owner) const {
   return std::ranges::any_of(users_, [&](const SpaceUser* user) { return user->owns(owner); });
 }
 
-bool Segments::adopt(const Owner& owner, std::uint64_t bytes) {
+bool Segments::adopt(const Owner& owner, std::uint64_t bytes, bool at_home) {
   const auto asker = std::ranges::find_if(users_, [&](const SpaceUser* user) { return user->owns(owner); });
   const Users writers = asker == users_.end() ? Users() : (*asker)->writing_users();
   const bool all_trusted = std::ranges::all_of(writers, is_trusted_by_all);
@@ -135,6 +150,7 @@ bool Segments::adopt(const Owner& owner, std::uint64_t bytes) {
        ++segment) {
     const auto before = map_.owner(segment);
     if (!before || before->same_group(owner) || map_.free_bytes_in(segment) == 0) continue;
+    if (at_home && !is_own(segment)) continue;
     if (is_living(*before)) continue;
     if (!all_trusted && std::ranges::any_of(users_, [&](const SpaceUser* user) {
           return user->is_read_by_others_in(segment, writers);
@@ -165,6 +181,8 @@ bool Segments::take_emptied(const Owner& owner, std::uint64_t bytes) {
       const auto before = map_.owner(segment);
       if (!before || before->same_group(owner) || !other->owns(*before)) continue;
       if (!map_.is_whole_free(segment) || !other->state().owners.contains(segment)) continue;
+      // There the other group has windows, which end with it.
+      if (!is_own(segment)) continue;
       if (asker != users_.end() && !is_held_only_by(segment, writers)) continue;
       left.segments.push_back(segment);
       taken_bytes += record_.segment_bytes;

@@ -18,6 +18,7 @@
 #include "base/device.h"
 #include "base/limited_log.h"
 #include "base/segment_layout.h"
+#include "space/other_members.h"
 #include "space/space_map.h"
 #include "space/space_user.h"
 #include "storage/reservation_store.h"
@@ -26,7 +27,9 @@ namespace forebay::server {
 
 class Segments {
  public:
-  Segments(Device& device, storage::ReservationStore& store, const reservation::ReservationT& record);
+  /// `own_member`: which of the reservation's members this server is; 0: its home.
+  Segments(Device& device, storage::ReservationStore& store, const reservation::ReservationT& record,
+           std::uint16_t own_member = 0);
 
   const reservation::ReservationT& record() const noexcept { return record_; }
   const std::string& reservation() const noexcept { return record_.name; }
@@ -34,6 +37,17 @@ class Segments {
   SpaceMap& map() noexcept { return map_; }
   const SpaceMap& map() const noexcept { return map_; }
 
+  // What lies on this server
+  std::uint16_t own_member() const noexcept { return own_member_; }
+  bool is_own(std::uint32_t segment) const noexcept { return layout_.member_of(segment) == own_member_; }
+  /// Segments of a member that is away are not granted.
+  void set_away(std::uint16_t member, bool away);
+  bool is_away(std::uint32_t segment) const { return away_.contains(layout_.member_of(segment).value_or(0)); }
+  /// Of another member's, who knows whether they are written; null where there is none.
+  void ask_about_others(OtherMembers* others) noexcept { others_ = others; }
+  OtherMembers* others() const noexcept { return others_; }
+
+  // Files of its own segments
   std::string path(std::uint32_t segment) const;
   /// For a client that reads: opened anew, so that what others do with their descriptors does not meet in one file
   /// description.
@@ -52,7 +66,8 @@ class Segments {
 
   /// Makes segments of groups that are gone the owner's, until they hold that many free bytes; true if there were any.
   /// None in which readers of other users hold steps, which they may have mapped.
-  bool adopt(const Owner& owner, std::uint64_t bytes);
+  /// `at_home`: only such on this server.
+  bool adopt(const Owner& owner, std::uint64_t bytes, bool at_home = false);
   /// Takes emptied segments from groups that still write; true if there were any. For another writer only of the same
   /// users: the first can still write there.
   bool take_emptied(const Owner& owner, std::uint64_t bytes);
@@ -82,7 +97,9 @@ class Segments {
   /// Null for one that is whole, as far as is known.
   const std::string* damage_of(std::uint32_t segment) const;
   /// Closed for other reasons than to make room for journals.
-  bool is_unusable(std::uint32_t segment) const { return has_failed(segment) || damaged_.contains(segment); }
+  bool is_unusable(std::uint32_t segment) const {
+    return has_failed(segment) || damaged_.contains(segment) || is_away(segment);
+  }
 
   /// Takes a segment out of use whose sync failed; false if it is already.
   bool set_failed(std::uint32_t segment);
@@ -110,7 +127,10 @@ class Segments {
   Device& device_;
   storage::ReservationStore& store_;
   const reservation::ReservationT& record_;
+  const std::uint16_t own_member_;
   const SegmentLayout layout_;
+  std::set<std::uint16_t> away_;  ///< members, whose segments are closed in map_
+  OtherMembers* others_ = nullptr;
   SpaceMap map_;
   std::vector<SpaceUser*> users_;
   std::set<std::uint32_t> failed_;                ///< closed in map_, too

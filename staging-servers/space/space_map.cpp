@@ -138,13 +138,19 @@ void SpaceMap::release(const Extent& extent) {
   if (recent.size() > recent_extents_max) recent.pop_front();
 }
 
-void SpaceMap::take_recent(const Owner& owner, std::uint64_t& bytes_left, std::vector<Extent>& taken) {
+void SpaceMap::take_recent(const Owner& owner, const SegmentSpan& within, std::uint64_t& bytes_left,
+                           std::vector<Extent>& taken) {
   const auto found = recent_.find(owner);
   if (found == recent_.end()) return;
   auto& recent = found->second;
+  std::deque<Extent> elsewhere;
   while (bytes_left > 0 && !recent.empty()) {
     Extent extent = recent.back();
     recent.pop_back();
+    if (!within.contains(extent.segment)) {
+      elsewhere.push_front(extent);
+      continue;
+    }
     const Segment& segment = segments_[extent.segment];
     if (segment.closed || segment.owner != owner || !segment.free.contains(extent.offset, extent.length)) continue;
     if (extent.length > bytes_left) {
@@ -155,7 +161,14 @@ void SpaceMap::take_recent(const Owner& owner, std::uint64_t& bytes_left, std::v
     bytes_left -= extent.length;
     taken.push_back(extent);
   }
+  recent.insert(recent.end(), elsewhere.begin(), elsewhere.end());
   if (recent.empty()) recent_.erase(found);
+}
+
+std::uint64_t SpaceMap::free_bytes_within(const SegmentSpan& within) const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t segment = within.begin; segment < within.end; ++segment) bytes += free_bytes_in(segment);
+  return bytes;
 }
 
 void SpaceMap::take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::vector<Extent>& taken) {
@@ -170,22 +183,23 @@ void SpaceMap::take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::
 }
 
 std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::uint64_t bytes,
-                                                      std::vector<std::uint32_t>& new_segments) {
+                                                      std::vector<std::uint32_t>& new_segments,
+                                                      const SegmentSpan& within) {
   const std::size_t known = new_segments.size();
   if (bytes > free_bytes_) return std::nullopt;
   std::uint64_t left = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
   std::vector<Extent> taken;
-  take_recent(owner, left, taken);
-  for (std::uint32_t i = 0; left > 0 && i < segments_.size(); ++i) {
+  take_recent(owner, within, left, taken);
+  for (std::uint32_t i = within.begin; left > 0 && i < within.end; ++i) {
     if (segments_[i].owner == owner) take_from(i, left, taken);
   }
-  for (std::uint32_t i = 0; left > 0 && i < segments_.size(); ++i) {
+  for (std::uint32_t i = within.begin; left > 0 && i < within.end; ++i) {
     if (segments_[i].owner || !is_whole_free(i)) continue;
     segments_[i].owner = owner;
     new_segments.push_back(i);
     take_from(i, left, taken);
   }
-  for (std::uint32_t i = 0; left > 0 && i < segments_.size(); ++i) {
+  for (std::uint32_t i = within.begin; left > 0 && i < within.end; ++i) {
     if (segments_[i].owner && segments_[i].owner->same_group(owner)) take_from(i, left, taken);
   }
   if (left == 0) return joined(std::move(taken));

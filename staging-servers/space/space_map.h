@@ -54,6 +54,14 @@ struct Owner {
   }
 };
 
+/// Segments from `begin` on, without `end`.
+struct SegmentSpan {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+
+  bool contains(std::uint32_t segment) const noexcept { return begin <= segment && segment < end; }
+};
+
 /// Of a segment that somebody may have written before the server was restarted, of whom nothing is known.
 inline constexpr Owner unknown_owner{};
 
@@ -78,7 +86,14 @@ class SpaceMap {
   /// `new_segments`; they are the owner's from then on), then free space in its group's other segments.
   /// Takes all of `bytes` (rounded up to 4 KiB) or nothing. In order of place.
   std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes,
-                                              std::vector<std::uint32_t>& new_segments);
+                                              std::vector<std::uint32_t>& new_segments) {
+    return allocate(owner, bytes, new_segments, {0, segment_count()});
+  }
+  /// The same, in these segments alone.
+  std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes,
+                                              std::vector<std::uint32_t>& new_segments, const SegmentSpan& within);
+  /// What is free in these segments, without what lies in closed ones.
+  std::uint64_t free_bytes_within(const SegmentSpan& within) const;
 
   /// Takes a segment out of use: what is free in it, now or later, is nobody's.
   void close(std::uint32_t segment);
@@ -108,7 +123,8 @@ class SpaceMap {
     bool closed = false;
   };
   void take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::vector<Extent>& taken);
-  void take_recent(const Owner& owner, std::uint64_t& bytes_left, std::vector<Extent>& taken);
+  void take_recent(const Owner& owner, const SegmentSpan& within, std::uint64_t& bytes_left,
+                   std::vector<Extent>& taken);
 
   std::uint64_t segment_bytes_;
   std::vector<Segment> segments_;

@@ -45,6 +45,8 @@ bool SpaceQueue::waits_for_record(const SpaceWaiter& waiter) const {
 bool SpaceQueue::can_end(const SpaceWaiter& waiter) const {
   if (waiter.bytes > space_.map().total_bytes()) return false;
   const auto& users = space_.segments().users();
+  const OtherMembers* const others = space_.segments().others();
+  if (others != nullptr && others->may_free_space()) return true;
   if (waiter.when_full == WhenFull::error)
     return std::ranges::any_of(users, [](const SpaceUser* user) { return user->frees_with_sync(); });
   if (waiter.when_full == WhenFull::drop_oldest && waiter.user->drops_when_let_go() &&
@@ -154,7 +156,7 @@ void SpaceQueue::serve() {
       ++waiter;
       continue;
     }
-    auto extents = space_.allocate(*waiter->user, waiter->owner, waiter->bytes, waiter->when_full);
+    auto extents = space_.allocate(*waiter->user, waiter->owner, waiter->bytes, waiter->when_full, waiter->place);
     if (extents) {
       const SpaceWaiter served = taken(waiter);
       served.answer(std::move(*extents));

@@ -28,10 +28,17 @@ enum class SpaceChange {
   less,  ///< nothing came free, but something that might have will not any more
 };
 
+/// On which members space is wanted.
+struct SpacePlace {
+  bool at_home = false;               ///< on the home
+  std::optional<std::uint16_t> near;  ///< on this one, as far as it has room
+};
+
 struct SpaceWaiter {
   std::uint64_t order = 0;  ///< of the step's first request
   std::uint64_t bytes = 0;
   WhenFull when_full = WhenFull::block;
+  SpacePlace place;
   SpaceUser* user = nullptr;
   Owner owner;
   std::function<void(Result<std::vector<Extent>>)> answer;

@@ -16,7 +16,7 @@
 namespace forebay::server {
 
 struct Flusher::SyncFailure {
-  std::uint32_t segment = 0;
+  std::optional<std::uint32_t> segment;  ///< of this server
   Error error;
   bool begun = false;  ///< what the disk has answered, which is final
 };
@@ -27,6 +27,8 @@ struct Flusher::Job {
   std::uint64_t rewinds = 0;
   SegmentPaths segments;
   std::vector<std::vector<Extent>> releases;
+  std::size_t under_way = 0;  ///< syncs: this server's, and those of other members together
+  std::optional<SyncFailure> failure;
 };
 
 namespace {
@@ -44,21 +46,26 @@ journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
 }  // namespace
 
 /// The segments that hold steps which are committed but not durable.
-Result<Flusher::SegmentPaths> Flusher::unsynced_segments(Stream& stream) {
+Result<Flusher::Unsynced> Flusher::unsynced_segments(Stream& stream, std::uint64_t end) {
   std::set<std::uint32_t> numbers;
   const auto& steps = stream.state().steps;
-  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
+  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.lower_bound(end); ++step) {
     for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
   }
   // Also where the step that brought a set is gone: those to come may refer to it.
   for (const Extent& extent : stream.sets().extents_from(stream.state().durable_next)) numbers.insert(extent.segment);
-  SegmentPaths segments;
+  Unsynced unsynced;
+  const Segments& segments = stream.space().segments();
   for (std::uint32_t number : numbers) {
-    if (stream.space().segments().has_failed(number))
+    if (segments.has_failed(number))
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
-    segments.emplace_back(number, stream.space().segments().path(number));
+    if (segments.is_own(number)) {
+      unsynced.own.emplace_back(number, segments.path(number));
+    } else {
+      unsynced.others.insert(number);
+    }
   }
-  return segments;
+  return unsynced;
 }
 
 std::optional<Flusher::SyncFailure> Flusher::sync_all(Device& device, const SegmentPaths& segments) {
@@ -159,23 +166,60 @@ void Flusher::start() {
   auto job = std::make_shared<Job>();
   job->target = stream_.state().next_step;
   job->rewinds = rewinds_;
-  auto segments = unsynced_segments(stream_);
-  if (!segments) {
-    stream_.fail_stream("a segment cannot be synced: " + segments.error().message());
+  auto unsynced = unsynced_segments(stream_, job->target);
+  if (!unsynced) {
+    stream_.fail_stream("a segment cannot be synced: " + unsynced.error().message());
     return;
   }
-  job->segments = std::move(*segments);
+  job->segments = std::move(unsynced->own);
   job->releases = std::exchange(releases_, {});
   running_ = job;
+  job->under_way = unsynced->others.empty() ? 1 : 2;
+  if (!unsynced->others.empty()) {
+    stream_.space().segments().others()->sync(
+        unsynced->others,
+        [this, job, alive = std::weak_ptr<bool>(alive_)](Result<std::map<std::uint16_t, std::uint64_t>> synced) {
+          if (!alive.expired()) others_synced(job, std::move(synced));
+        });
+  }
   const StreamServices& services = stream_.services();
   services.sync_worker.add(
       [this, job, &device = services.device, &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
         fail_point("server.flush.before_sync");
         auto failure = sync_all(device, job->segments);
         loop.post([this, job, alive, failure = std::move(failure)] {
-          if (!alive.expired()) segments_synced(job, failure);
+          if (!alive.expired()) own_synced(job, failure);
         });
       });
+}
+
+void Flusher::own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFailure> failure) {
+  if (failure) job->failure = std::move(failure);
+  if (--job->under_way == 0) segments_synced(job, job->failure);
+}
+
+void Flusher::others_synced(const std::shared_ptr<Job>& job,
+                            Result<std::map<std::uint16_t, std::uint64_t>> incarnations) {
+  if (!incarnations) {
+    const bool away = incarnations.error().code == ErrorCode::unavailable;
+    // What this server's own sync has met counts first: that is final.
+    if (!job->failure) job->failure = SyncFailure{std::nullopt, std::move(incarnations.error()), !away};
+  } else if (stream_.lose_steps(*incarnations)) {
+    if (!job->failure) {
+      job->failure = SyncFailure{
+          std::nullopt, {ErrorCode::unavailable, "a member of the reservation has lost what was to be synced", {}}, false};
+    }
+  }
+  if (--job->under_way == 0) segments_synced(job, job->failure);
+}
+
+std::uint64_t Flusher::first_elsewhere() const {
+  const auto& steps = stream_.state().steps;
+  for (auto step = steps.lower_bound(stream_.state().durable_next); step != steps.end(); ++step) {
+    for (const auto& part : step->second.committed.parts)
+      if (!part->members.empty()) return step->first;
+  }
+  return stream_.state().next_step;
 }
 
 void Flusher::give_up(Job& job) {
@@ -195,7 +239,8 @@ void Flusher::retry_later() {
 
 void Flusher::could_not_begin(const Error& error) {
   // A segment's name changes while its reservation is destroyed. Should that fail, it goes on.
-  if (error.code != ErrorCode::busy && !stream_.space().segments().retiring) {
+  const bool passes = error.code == ErrorCode::busy || error.code == ErrorCode::unavailable;
+  if (!passes && !stream_.space().segments().retiring) {
     stream_.fail_stream("a segment cannot be synced: " + error.message());
     return;
   }
@@ -205,7 +250,7 @@ void Flusher::could_not_begin(const Error& error) {
 
 void Flusher::sync_failed(const SyncFailure& failure) {
   stream_.fail_stream("data could not be synced: " + failure.error.message());
-  stream_.space().segment_failed(failure.segment, failure.error);
+  if (failure.segment) stream_.space().segment_failed(*failure.segment, failure.error);
 }
 
 void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure) {
@@ -265,17 +310,18 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
 
 Result<void> Flusher::flush_now() {
   if (nothing_to_do() || stream_.space().segments().retiring) return {};
-  ASSIGN_OR_RETURN(const auto segments, unsynced_segments(stream_));
-  if (const auto failure = sync_all(stream_.services().device, segments)) {
+  // What lies on other members becomes durable after the next start, when they are asked again.
+  const std::uint64_t target = first_elsewhere();
+  ASSIGN_OR_RETURN(const auto unsynced, unsynced_segments(stream_, target));
+  if (const auto failure = sync_all(stream_.services().device, unsynced.own)) {
     if (failure->begun) sync_failed(*failure);
     return fail(failure->error);
   }
-  const std::uint64_t target = stream_.state().next_step;
   if (target > stream_.state().durable_next) {
     RETURN_IF_ERROR(stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)));
   }
   RETURN_IF_ERROR(stream_.journal().sync());
-  durable_next_ = target;
+  durable_next_ = std::max(durable_next_, target);
   return {};
 }
 

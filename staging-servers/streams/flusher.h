@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,9 +51,19 @@ class Flusher {
   struct Job;
   struct SyncFailure;
   using SegmentPaths = std::vector<std::pair<std::uint32_t, std::string>>;
-  static Result<SegmentPaths> unsynced_segments(Stream& stream);
+  /// Those of this server, and those of other members.
+  struct Unsynced {
+    SegmentPaths own;
+    std::set<std::uint32_t> others;
+  };
+  static Result<Unsynced> unsynced_segments(Stream& stream, std::uint64_t end);
   static std::optional<SyncFailure> sync_all(Device& device, const SegmentPaths& segments);
   void start();
+  /// Once both this server's segments and those of other members are synced, or one of them failed.
+  void own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFailure> failure);
+  void others_synced(const std::shared_ptr<Job>& job, Result<std::map<std::uint16_t, std::uint64_t>> incarnations);
+  /// The first step that is not durable and has a part on another member; next_step if none has.
+  std::uint64_t first_elsewhere() const;
   void segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure);
   void sync_failed(const SyncFailure& failure);
   /// Nothing was asked of the disk.

@@ -37,6 +37,13 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
               fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
 }
 
+/// Not on the home, which reads the step.
+bool lies_elsewhere(const format::Variable& variable, const protocol::BlockPlace& place) {
+  for (std::uint32_t i = 0; i < place.piece_count; ++i)
+    if (protocol::piece_of(variable, place.first_piece + i).member() != 0) return true;
+  return false;
+}
+
 Result<void> check_attribute_set(const journal::AttributeSetT& set, OpenedSegments& segments) {
   ASSIGN_OR_RETURN(const auto bytes, read_attribute_set(set, segments));
   RETURN_IF_ERROR(protocol::decode_attributes(bytes));
@@ -102,6 +109,10 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
     auto visited = protocol::visit_blocks(
         **metadata, [&](const format::Variable& variable, const protocol::BlockPlace& place) -> Result<void> {
           ++check.blocks;
+          if (lies_elsewhere(variable, place)) {
+            ++check.blocks_elsewhere;
+            return {};
+          }
           if (!place.checksum) {
             ++check.blocks_without_checksum;
             return {};

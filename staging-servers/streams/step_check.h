@@ -19,6 +19,7 @@ namespace forebay::server {
 struct StepCheck {
   std::uint64_t blocks = 0;
   std::uint64_t blocks_without_checksum = 0;
+  std::uint64_t blocks_elsewhere = 0;  ///< with a part on another member, which was not read
   /// Global arrays whose blocks overlap or leave elements out: name, and what is wrong.
   std::map<std::string, std::string> gaps;
   std::string disagreement;  ///< on a variable that ranks wrote differently, so that it cannot be read; empty: none

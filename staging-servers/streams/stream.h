@@ -18,6 +18,7 @@
 #include "base/return_error.h"
 #include "loop/event_loop.h"
 #include "loop/worker.h"
+#include "members/member_link.h"
 #include "protocol/message.h"
 #include "readers/followers.h"
 #include "readers/reader_registry.h"
@@ -43,6 +44,9 @@ struct StreamServices {
   std::uint64_t storage_incarnation = 0;  ///< of the server's root (daemon/root_files.h)
   std::int64_t flush_interval_ms = 0;  ///< how long a committed step may wait to be made durable; < 0: only on request
   std::int64_t restart_grace_ms = 0;   ///< how long writer groups have to come back after a restart of the server
+  std::string root_uuid;               ///< of the server's root: which member of its reservations it is
+  std::uint64_t server_run = 0;
+  MemberLinks* members = nullptr;      ///< ways to the servers of other members; null: there are none
 };
 
 class Stream final : public WrittenStream, public FollowedStream {
@@ -137,6 +141,10 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t unsynced_bytes() const override { return flusher_.bytes_to_release(); }
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
+
+  /// Steps that were not durable and have a part on one of these members, whose storage is another one since, are lost.
+  /// They are dropped; false if there were none.
+  bool lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnations);
 
   /// Drops steps whatever retention says, all or none: refused where somebody still needs one.
   Result<void> drop_steps(const std::vector<std::uint64_t>& steps);

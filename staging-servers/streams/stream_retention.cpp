@@ -98,6 +98,30 @@ Result<void> Stream::drop_steps(const std::vector<std::uint64_t>& steps) {
   return {};
 }
 
+bool Stream::lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnations) {
+  followers_.serve_deferred();
+  const auto is_gone = [&](const journal::MemberStorage& storage) {
+    const auto now = incarnations.find(storage.member());
+    return now != incarnations.end() && now->second != storage.incarnation();
+  };
+  std::vector<std::uint64_t> lost;
+  bool any = false;
+  for (auto step = state_.steps.lower_bound(state_.durable_next); step != state_.steps.end(); ++step) {
+    const bool gone = std::ranges::any_of(step->second.committed.parts, [&](const auto& part) {
+      return std::ranges::any_of(part->members, is_gone);
+    });
+    any = any || gone;
+    // What a reader has mapped stays as it is until it lets go; nothing becomes durable before.
+    if (gone && !followers_.pins().is_pinned({step->second.committed.epoch, step->first})) lost.push_back(step->first);
+  }
+  if (!any) return false;
+  log::warning("stream {}: {} steps from {} on are lost with the power of a member that had a part of them", path(),
+               lost.size(), lost.empty() ? state_.durable_next : lost.front());
+  if (drop(lost)) what_may_go_changed();
+  group_.steps_lost();
+  return true;
+}
+
 bool Stream::drop_oldest() {
   followers_.serve_deferred();
   if (state_.status == StreamStatus::failed) return false;

@@ -113,6 +113,14 @@ std::vector<Extent> GrantedSpace::take_all() {
   return extents;
 }
 
+std::vector<Extent> GrantedSpace::take_if(const std::function<bool(std::uint32_t segment)>& is_wanted) {
+  std::vector<Extent> extents;
+  for (const Extent& extent : all())
+    if (is_wanted(extent.segment)) extents.push_back(extent);
+  std::erase_if(segments_, [&](const auto& entry) { return is_wanted(entry.first); });
+  return extents;
+}
+
 std::vector<Extent> GrantedSpace::all() const {
   std::vector<Extent> extents;
   for (const auto& [segment, ranges] : segments_) {

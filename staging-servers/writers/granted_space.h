@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -35,6 +36,8 @@ class GrantedSpace {
   Result<journal::PartT> take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
                               const wire::PartT& part, const journal::AttributeSetT* held);
   std::vector<Extent> take_all();
+  /// What lies in such segments.
+  std::vector<Extent> take_if(const std::function<bool(std::uint32_t segment)>& is_wanted);
   std::vector<Extent> all() const;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/open_step.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -51,6 +52,11 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
                    rank.granted.take(space_.map(), space_.segments().layout(), number, part,
                                      held == state_.held_attributes.end() ? nullptr : &held->second));
   checked.storage_incarnation = stream_.storage_incarnation();
+  if (auto placed = check_members(part, checked); !placed) {
+    rank.granted.add(checked.extents);
+    if (checked.attributes && checked.attributes->step == step) rank.granted.add(checked.attributes->extents);
+    return placed;
+  }
   PendingPart pending{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions, step};
   // First nobody else may write there: not even what an interrupted step of the rank's has left on its way.
   const bool is_its_own = follow_grants(rank);
@@ -71,6 +77,31 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   if (auto pinned = pin(rank, part.holder); !pinned) {
     take_back(rank);
     return pinned;
+  }
+  return {};
+}
+
+Result<void> OpenStep::check_members(const wire::PartT& part, journal::PartT& checked) const {
+  const auto& segments = space_.segments();
+  const auto is_elsewhere = [&](const journal::Extent& extent) { return !segments.is_own(extent.segment()); };
+  if (std::ranges::any_of(checked.metadata, is_elsewhere) ||
+      (checked.attributes && std::ranges::any_of(checked.attributes->extents, is_elsewhere)))
+    return forebay::fail(ErrorCode::protocol, "metadata and attribute sets lie on the reservation's home");
+  for (const journal::Extent& extent : checked.extents) {
+    const std::uint16_t member = extent.member();
+    if (!is_elsewhere(extent) || std::ranges::find(checked.members, member, &journal::MemberStorage::member) !=
+                                     checked.members.end())
+      continue;
+    const auto told = std::ranges::find(part.members, member, &wire::MemberStorage::member);
+    const std::uint64_t now = segments.others()->storage_incarnation(member);
+    if (told == part.members.end()) return forebay::fail(ErrorCode::protocol, "the part does not say what it met on a member");
+    if (told->incarnation() != now) {
+      return forebay::fail(ErrorCode::unavailable,
+                           fmt::format("member {} of the reservation lost its power while the step was written; "
+                                       "abort_step, then write the step again",
+                                       member));
+    }
+    checked.members.emplace_back(now, member, 0, 0);
   }
   return {};
 }

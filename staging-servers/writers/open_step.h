@@ -53,6 +53,9 @@ class OpenStep {
     std::vector<journal::Extent> extents;
   };
 
+  /// What the part has on other members lies in their storage as it is now, and nothing but blocks does. Says so in
+  /// `checked`.
+  Result<void> check_members(const wire::PartT& part, journal::PartT& checked) const;
   Result<void> pin(WriterRank& rank, std::uint64_t holder);
   void unpin(const std::optional<WriterPin>& pin);
   /// Describes the step of all parts for the journal; they are being committed now.

@@ -17,6 +17,7 @@ bool is_remote(const WriterRank& rank) {
 bool follow_grants(const WriterRank& rank) {
   if (!is_remote(rank)) return true;
   std::vector<fabric::WriteWindow::Range> ranges;
+  // Only those of the server's own segments have a file in it.
   for (const Extent& extent : rank.granted.all()) ranges.push_back({extent.segment, extent.offset, extent.length});
   return rank.session->connection().window()->allow_only(ranges);
 }
@@ -25,7 +26,7 @@ void open_window(WriterRank& rank, const Segments& segments, const std::vector<E
   if (!is_remote(rank)) return;
   const auto& window = rank.session->connection().window();
   for (const Extent& extent : extents) {
-    if (window->has_segment(extent.segment)) continue;
+    if (window->has_segment(extent.segment) || !segments.is_own(extent.segment)) continue;
     auto file = segments.open_file(extent.segment, OpenMode::read_write);
     if (file) {
       window->add_segment(extent.segment, std::move(*file));

@@ -2,6 +2,7 @@
 #include "writers/space_grants.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,14 +21,20 @@ std::uint64_t SpaceGrants::bytes_max() const {
   return std::max(message_bytes, space_unit_bytes);
 }
 
-void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& extents,
-                           std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,
+template <class Answer>
+void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& extents, Answer& answer,
                            std::vector<Descriptor>& descriptors) {
   const bool remote = session.connection().is_remote();
-  open_window(incarnation_.ranks()[session.rank], space_.segments(), extents);
+  const Segments& segments = space_.segments();
+  open_window(incarnation_.ranks()[session.rank], segments, extents);
+  std::set<std::uint32_t> elsewhere;
   for (const Extent& extent : extents) {
-    const std::uint16_t member = space_.segments().layout().member_of(extent.segment).value();
-    wire_extents.emplace_back(extent.segment, member, 0, extent.offset, extent.length);
+    const std::uint16_t member = segments.layout().member_of(extent.segment).value();
+    answer.extents.emplace_back(extent.segment, member, 0, extent.offset, extent.length);
+    if (!segments.is_own(extent.segment)) {
+      if (!session.is_permitted(extent.segment, segments.others()->server_run(member))) elsewhere.insert(extent.segment);
+      continue;
+    }
     if (remote || session.connection().segments_sent.contains(extent.segment) ||
         descriptors.size() == protocol::descriptors_max)
       continue;
@@ -37,8 +44,32 @@ void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& ex
       continue;  // the client asks for it when it needs it (SegmentsGet)
     }
     session.connection().segments_sent.insert(extent.segment);
-    segments.push_back(extent.segment);
+    answer.segments.push_back(extent.segment);
     descriptors.push_back(std::move(*descriptor));
+  }
+  permit(session, elsewhere, answer.permits);
+}
+
+void SpaceGrants::permit(WriterSession& session, const std::set<std::uint32_t>& segments,
+                         std::vector<std::unique_ptr<wire::MemberPermitT>>& permits) {
+  std::map<std::uint16_t, std::vector<std::uint32_t>> wanted;
+  for (const std::uint32_t segment : segments)
+    wanted[space_.segments().layout().member_of(segment).value()].push_back(segment);
+  OtherMembers* const others = space_.segments().others();
+  const PermitHolder holder{session.connection().peer().uid, session.access_generation(), state_.uuid,
+                            incarnation_.number(), session.rank};
+  for (auto& [member, numbers] : wanted) {
+    // Descriptors of as many go with one answer of the member.
+    while (!numbers.empty()) {
+      const auto rest = numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), protocol::descriptors_max));
+      std::vector<std::uint32_t> some(numbers.begin(), rest);
+      numbers.erase(numbers.begin(), rest);
+      for (const std::uint32_t segment : some) session.permitted[segment] = others->server_run(member);
+      auto told = std::make_unique<wire::MemberPermitT>();
+      told->member = member;
+      told->permit = others->permit(member, holder, std::move(some));
+      permits.push_back(std::move(told));
+    }
   }
 }
 
@@ -59,19 +90,20 @@ Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes) const {
   return {};
 }
 
-void SpaceGrants::request(WriterSession& session, std::uint32_t request, std::uint64_t bytes,
-                          std::uint64_t ahead_bytes) {
+void SpaceGrants::request(WriterSession& session, std::uint32_t request, std::uint64_t bytes, std::uint64_t ahead_bytes,
+                          bool at_home) {
   if (!step_order_) step_order_ = space_.queue().next_order();
   const Owner owner = incarnation_.owner(session.rank);
   const WhenFull when_full = incarnation_.when_full();
   const std::uint64_t wanted = std::min(bytes, bytes_max());
+  const SpacePlace place{at_home, session.near};
   if (space_.queue().is_next(*step_order_)) {
     const std::uint64_t welcome = std::min(ahead_bytes, bytes_max() - wanted);
-    if (auto extents = space_.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
+    if (auto extents = space_.allocate_ahead(stream_, owner, wanted + welcome, place); !extents.empty()) {
       answer(owner, request, std::move(extents));
       return;
     }
-    if (auto extents = space_.allocate(stream_, owner, wanted, when_full)) {
+    if (auto extents = space_.allocate(stream_, owner, wanted, when_full, place)) {
       answer(owner, request, std::move(*extents));
       return;
     }
@@ -87,6 +119,7 @@ void SpaceGrants::request(WriterSession& session, std::uint32_t request, std::ui
   waiter.order = *step_order_;
   waiter.bytes = wanted;
   waiter.when_full = when_full;
+  waiter.place = place;
   waiter.user = &stream_;
   waiter.owner = owner;
   waiter.answer = [this, owner, request](Result<std::vector<Extent>> space) {
@@ -112,7 +145,7 @@ void SpaceGrants::answer(const Owner& owner, std::uint32_t request, Result<std::
   ranks[owner.rank].granted.add(*space);
   wire::SpaceGrantedT granted;
   std::vector<Descriptor> descriptors;
-  describe(asker, *space, granted.extents, granted.segments, descriptors);
+  describe(asker, *space, granted, descriptors);
   asker.connection().answer(protocol::MessageType::space_granted, request, granted, std::move(descriptors));
 }
 
@@ -126,17 +159,28 @@ void SpaceGrants::answer_committed(WriterSession& session, std::uint32_t request
     const std::uint64_t held = rank.granted.total();
     if (next_bytes > held) {
       const auto extents =
-          space_.allocate_ahead(stream_, incarnation_.owner(session.rank), std::min(next_bytes - held, bytes_max()));
+          space_.allocate_ahead(stream_, incarnation_.owner(session.rank), std::min(next_bytes - held, bytes_max()),
+                                SpacePlace{false, session.near});
       rank.granted.add(extents);
-      describe(session, extents, committed.extents, committed.segments, descriptors);
+      describe(session, extents, committed, descriptors);
     }
   }
   session.connection().answer(protocol::MessageType::committed, request, committed, std::move(descriptors));
 }
 
 void SpaceGrants::give_back(WriterRank& rank) {
+  give_back_elsewhere(rank);
   for (const Extent& extent : rank.granted.take_all()) space_.release(extent);
   follow_grants(rank);
+}
+
+void SpaceGrants::give_back_elsewhere(WriterRank& rank) {
+  OtherMembers* const others = space_.segments().others();
+  if (others == nullptr) return;
+  const auto number = static_cast<std::uint32_t>(&rank - incarnation_.ranks().data());
+  if (rank.session != nullptr) rank.session->permitted.clear();
+  const auto extents = rank.granted.take_if([this](std::uint32_t segment) { return !space_.segments().is_own(segment); });
+  others->fence(state_.uuid, incarnation_.number(), number, extents);
 }
 
 }  // namespace forebay::server

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <forebay/protocol/messages_generated.h>
@@ -29,7 +31,8 @@ class SpaceGrants {
   /// Errors, said before anybody waits: protocol (another step is next), no_space (more than there is in all).
   Result<void> check(std::uint64_t step, std::uint64_t bytes) const;
   /// Answers a member's request now, or when there is space.
-  void request(WriterSession& session, std::uint32_t request, std::uint64_t bytes, std::uint64_t ahead_bytes);
+  void request(WriterSession& session, std::uint32_t request, std::uint64_t bytes, std::uint64_t ahead_bytes,
+               bool at_home);
   /// Tells a rank that its step has committed. `ahead`: with space for `next_bytes` of the next one if there is plenty.
   void answer_committed(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes,
                         bool ahead);
@@ -37,14 +40,20 @@ class SpaceGrants {
   void step_over() noexcept { step_order_.reset(); }
   /// All that the rank has been granted is free again.
   void give_back(WriterRank& rank);
+  /// The same of what lies on other members, once they have said that the rank writes there no more.
+  void give_back_elsewhere(WriterRank& rank);
+  /// To write in these segments of other members, as far as they are there.
+  void permit(WriterSession& session, const std::set<std::uint32_t>& segments,
+              std::vector<std::unique_ptr<wire::MemberPermitT>>& permits);
 
  private:
   /// Descriptors of as much fit into one answer, also where it lies in pieces.
   std::uint64_t bytes_max() const;
   /// What was granted to a rank that is no more is free again.
   void answer(const Owner& owner, std::uint32_t request, Result<std::vector<Extent>> space);
-  void describe(WriterSession& session, const std::vector<Extent>& extents, std::vector<wire::Extent>& wire_extents,
-                std::vector<std::uint32_t>& segments, std::vector<Descriptor>& descriptors);
+  template <class Answer>
+  void describe(WriterSession& session, const std::vector<Extent>& extents, Answer& answer,
+                std::vector<Descriptor>& descriptors);
 
   WrittenStream& stream_;
   const storage::StreamState& state_;

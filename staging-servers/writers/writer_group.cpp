@@ -84,7 +84,7 @@ void WriterGroup::begin_step(WriterSession& session, std::uint32_t request, cons
 }
 
 void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
-                                std::uint64_t ahead_bytes) {
+                                std::uint64_t ahead_bytes, bool at_home) {
   if (rank_of(session, request) == nullptr) return;
   if (auto checked = grants_.check(step, bytes); !checked) {
     session.connection().answer_failure(request, checked.error());
@@ -92,13 +92,13 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   }
   if (rejoining()) {
     // Free space may be what an absent rank holds.
-    return_.defer([this, number = session.rank, request, step, bytes, ahead_bytes] {
+    return_.defer([this, number = session.rank, request, step, bytes, ahead_bytes, at_home] {
       WriterSession* const asker = incarnation_.ranks()[number].session;
-      if (asker != nullptr) request_space(*asker, request, step, bytes, ahead_bytes);
+      if (asker != nullptr) request_space(*asker, request, step, bytes, ahead_bytes, at_home);
     });
     return;
   }
-  grants_.request(session, request, bytes, ahead_bytes);
+  grants_.request(session, request, bytes, ahead_bytes, at_home);
 }
 
 void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire::PartT& part) {
@@ -146,7 +146,11 @@ void WriterGroup::segment_misused(const std::string& what) {
 void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {
   WriterRank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  if (step == state_.next_step) open_step_.take_back(*rank);
+  if (step == state_.next_step) {
+    open_step_.take_back(*rank);
+    // What it has sent to other members may be on its way still: it gets other space, as both sides know.
+    grants_.give_back_elsewhere(*rank);
+  }
   session.connection().answer_done(request);
 }
 
@@ -235,6 +239,11 @@ void WriterGroup::break_group(const std::string& reason) {
   stream_.begin_grace(incarnation_.grace_ms());
   (void)stream_.group_ended(incarnation_.number(), StreamStatus::interrupted, reason);
   form_if_whole();
+}
+
+void WriterGroup::steps_lost() {
+  if (active() && waits_for_durable())
+    break_group("a member of the reservation lost its power, and steps with it that were to be durable");
 }
 
 void WriterGroup::fail_waiting(const Error& error) {

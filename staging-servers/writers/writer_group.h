@@ -44,7 +44,12 @@ class WriterGroup {
   void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& asked);
   void begin_step(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin);
   void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
-                     std::uint64_t ahead_bytes);
+                     std::uint64_t ahead_bytes, bool at_home);
+  /// SpaceGrants::permit().
+  void permit(WriterSession& session, const std::set<std::uint32_t>& segments,
+              std::vector<std::unique_ptr<wire::MemberPermitT>>& permits) {
+    grants_.permit(session, segments, permits);
+  }
   void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
   /// The step of the parts at hand has committed: tells the ranks, unless they wait for it to be durable.
   void answer_commit() { open_step_.answer_commit(grants_ahead()); }
@@ -61,6 +66,8 @@ class WriterGroup {
   void expect_rejoin(std::int64_t grace_ms);
   /// The stream became failed, or is no more: whoever waits for what will not come is told.
   void fail_waiting(const Error& error);
+  /// Committed steps are gone that were not durable: who waits for that waits for ever.
+  void steps_lost();
   /// Durable watermark moved.
   void durable_moved() { durable_waits_.moved(stream_.durable_next(), grants_ahead()); }
   /// Readers came: a rendezvous may be complete.

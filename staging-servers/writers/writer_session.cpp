@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/writer_session.h"
 
+#include <set>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "base/plain_text.h"
@@ -38,6 +41,7 @@ Result<void> WriterSession::open(const protocol::Message& message) {
                     (asked->process.empty() || connection_.is_remote());
   if (!sane) return fail(ErrorCode::protocol, "an option of the open has an unknown value");
   RETURN_IF_ERROR(join(asked->reservation, asked->stream, true));
+  place_near(asked->near);
   group_->open(*this, message.request, *asked);
   return {};
 }
@@ -45,6 +49,7 @@ Result<void> WriterSession::open(const protocol::Message& message) {
 Result<void> WriterSession::rejoin(const protocol::Message& message) {
   ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::WriterRejoin>(message));
   RETURN_IF_ERROR(join(asked->reservation, asked->stream, false));
+  place_near(asked->near);
   group_->rejoin(*this, message.request, *asked);
   return {};
 }
@@ -69,9 +74,30 @@ Result<void> WriterSession::join(const std::string& reservation, const std::stri
   return {};
 }
 
+void WriterSession::place_near(const std::string& root) {
+  const Segments& segments = group_->space().segments();
+  if (segments.others() == nullptr) return;
+  near = connection_.is_remote() ? segments.others()->member_of_root(root) : std::optional<std::uint16_t>(0);
+}
+
+std::uint64_t WriterSession::access_generation() const {
+  return streams_.rights_of(connection_.peer(), reservation_).generation;
+}
+
+Result<void> WriterSession::introduce_to_member(const protocol::Message& message) {
+  ASSIGN_OR_RETURN(const auto body, protocol::body_of<wire::MemberQuery>(message));
+  OtherMembers* const others = group_->space().segments().others();
+  if (others == nullptr) return fail(ErrorCode::protocol, "the reservation lies on one server");
+  ASSIGN_OR_RETURN(const auto answer,
+                   others->introduce(body->member(), connection_.peer().uid, access_generation(), true));
+  connection_.answer(protocol::MessageType::member_answer, message.request, answer);
+  return {};
+}
+
 Result<void> WriterSession::send_segments(const protocol::Message& message) {
   auto body = protocol::body_of<wire::SegmentsGet>(message);
-  if (!body || (*body)->segments() == nullptr || !member || connection_.is_remote())
+  const bool others_only = connection_.is_remote();
+  if (!body || (*body)->segments() == nullptr || !member)
     return fail(ErrorCode::protocol, "malformed request for segments");
   wire::SegmentsAnswerT answer;
   std::vector<Descriptor> descriptors;
@@ -81,14 +107,21 @@ Result<void> WriterSession::send_segments(const protocol::Message& message) {
                 "this rank's writer group has ended; restart it");
   }
   SpaceMap& space = group_->space().map();
+  std::set<std::uint32_t> elsewhere;
   for (std::uint32_t segment : *(*body)->segments()) {
     const auto owner = segment < space.segment_count() ? space.owner(segment) : std::nullopt;
-    if (!owner || !group_->owns(*owner) || descriptors.size() == protocol::descriptors_max) continue;
+    if (!owner || !group_->owns(*owner)) continue;
+    if (!group_->space().segments().is_own(segment)) {
+      elsewhere.insert(segment);
+      continue;
+    }
+    if (others_only || descriptors.size() == protocol::descriptors_max) continue;
     ASSIGN_OR_RETURN(auto descriptor, group_->space().open_to_write(segment, connection_.peer().uid));
     connection_.segments_sent.insert(segment);
     answer.segments.push_back(segment);
     descriptors.push_back(std::move(descriptor));
   }
+  group_->permit(*this, elsewhere, answer.permits);
   connection_.answer(protocol::MessageType::segments_answer, message.request, answer, std::move(descriptors));
   return {};
 }
@@ -130,7 +163,8 @@ void WriterSession::handle(protocol::Message message) {
       break;
     case MessageType::space_request:
       if (auto body = protocol::body_of<wire::SpaceRequest>(message)) {
-        group.request_space(*this, message.request, (*body)->step(), (*body)->bytes(), (*body)->ahead_bytes());
+        group.request_space(*this, message.request, (*body)->step(), (*body)->bytes(), (*body)->ahead_bytes(),
+                            (*body)->at_home());
         return;
       }
       break;
@@ -159,6 +193,9 @@ void WriterSession::handle(protocol::Message message) {
       break;
     case MessageType::segments_get:
       answer_if_failed(message, send_segments(message));
+      return;
+    case MessageType::member_query:
+      answer_if_failed(message, introduce_to_member(message));
       return;
     default:
       break;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 
 #include <forebay/reader.h>
@@ -31,6 +33,15 @@ class WriterSession final : public Session {
   bool has_closed = false;  ///< its part is done; asking again is answered again
   std::uint32_t incarnation = 0;
   std::string broken;  ///< why the group is no more; empty while it is whole
+  std::optional<std::uint16_t> near;  ///< the member of the reservation whose server is on its node
+  /// Segments of other members for which it has a permit, and for which start of their server.
+  std::map<std::uint32_t, std::uint64_t> permitted;
+  bool is_permitted(std::uint32_t segment, std::uint64_t server_run) const {
+    const auto found = permitted.find(segment);
+    return found != permitted.end() && found->second == server_run;
+  }
+  /// What its permits say.
+  std::uint64_t access_generation() const;
 
   /// The stream was removed or the reservation destroyed, or this rank counts as lost already.
   void stream_removed() { group_ = nullptr; }
@@ -44,6 +55,9 @@ class WriterSession final : public Session {
   /// Finds the stream's group, and becomes one of those that it deals with.
   Result<void> join(const std::string& reservation, const std::string& stream, bool make);
   Result<void> send_segments(const protocol::Message& message);
+  Result<void> introduce_to_member(const protocol::Message& message);
+  /// `root`: of the server on its node, as it says: a hint for where its space is best.
+  void place_near(const std::string& root);
   void answer_if_failed(const protocol::Message& message, const Result<void>& result);
   void leave(const wire::WriterLeave& message);
 

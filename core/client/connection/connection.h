@@ -97,6 +97,7 @@ class Connection {
   /// True once the server's end is gone or has sent something that makes no sense.
   bool is_broken();
   std::uint64_t server_run() const noexcept { return server_run_; }
+  const std::string& root_uuid() const noexcept { return root_uuid_; }
   const ServerPlace& place() const noexcept { return place_; }
 
   /// The message if it is of the type expected, the error of a Failure, else ErrorCode::protocol.

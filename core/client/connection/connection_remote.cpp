@@ -102,6 +102,11 @@ std::shared_ptr<Connection> Connection::on_this_node(Deadline deadline) {
 Result<fabric::Token> Connection::what_to_show(const fabric::Nonce& nonce, Deadline deadline) {
   const RemoteServer& server = *place_.remote;
   token_uid_ = ::geteuid();
+  if (server.shown) {
+    ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(server.shown->claims));
+    token_uid_ = claims.uid;
+    return fabric::Token{server.shown->claims, server.shown->secret};
+  }
   if (server.introduction) return introduced(*server.introduction, place_.text(), deadline, interrupt_);
   if (server.by_munge) {
     fabric::Token token;
@@ -146,7 +151,7 @@ Result<void> Connection::prove(Deadline deadline) {
   const auto proof = challenge->proof() == nullptr ? std::span<const std::uint8_t>()
                                                    : std::span(challenge->proof()->data(), challenge->proof()->size());
   if (!fabric::is_same(agreement.server_proof(), proof)) {
-    if (introduction) return fail(ErrorCode::permission_denied, "the server that was found has not the pool's key");
+    if (introduction || place_.remote->shown) return fail(ErrorCode::permission_denied, "the server that was found has not the pool's key");
     if (place_.remote->by_munge)
       return fail(ErrorCode::permission_denied, "the server cannot read what MUNGE says of this client");
     return fail(ErrorCode::permission_denied,

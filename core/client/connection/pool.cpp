@@ -27,23 +27,30 @@ bool may_know_others(const ServerPlace& place) {
   return !place.root.empty() && ::access((place.root + "/pool-directory").c_str(), F_OK) == 0;
 }
 
-Result<wire::HomeAnswerT> ask(const ServerPlace& place, const wire::HomeQueryT& query, Deadline deadline,
-                              const InterruptHook& interrupt) {
+struct Asked {
+  wire::HomeAnswerT answer;
+  std::string by_root;  // PoolIntroduction
+};
+
+Result<Asked> ask(const ServerPlace& place, const wire::HomeQueryT& query, Deadline deadline,
+                  const InterruptHook& interrupt) {
   ASSIGN_OR_RETURN(const auto connection, Connection::open(place.now(), deadline, interrupt));
   ASSIGN_OR_RETURN(const auto message,
                    connection->call(MessageType::home_query, query, MessageType::home_answer, deadline));
   ASSIGN_OR_RETURN(const auto body, protocol::body_of<wire::HomeAnswer>(message));
-  wire::HomeAnswerT answer;
-  body->UnPackTo(&answer);
-  return answer;
+  Asked asked;
+  body->UnPackTo(&asked.answer);
+  if (!connection->is_remote()) asked.by_root = connection->root_uuid();
+  return asked;
 }
 
-Result<ServerPlace> place_of(const ServerPlace& by, const wire::HomeQueryT& query, const wire::HomeAnswerT& answer) {
+Result<ServerPlace> place_of(const ServerPlace& by, const wire::HomeQueryT& query, const Asked& asked) {
+  const wire::HomeAnswerT& answer = asked.answer;
   ServerPlace place;
   ASSIGN_OR_RETURN(place.remote, parse_server(answer.server));
   ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(std::as_bytes(std::span(answer.claims))));
   place.remote->introduction = PoolIntroduction{std::make_shared<const ServerPlace>(by), query.reservation,
-                                                claims.reservation_id, query.administrator};
+                                                claims.reservation_id, query.administrator, asked.by_root};
   return place;
 }
 
@@ -55,7 +62,8 @@ Result<fabric::Token> introduced(const PoolIntroduction& introduction, const std
   query.reservation = introduction.reservation;
   query.administrator = introduction.administrator;
   if (introduction.administrator) query.server = server;
-  ASSIGN_OR_RETURN(const auto answer, ask(*introduction.by, query, deadline, interrupt));
+  ASSIGN_OR_RETURN(const auto asked, ask(*introduction.by, query, deadline, interrupt));
+  const wire::HomeAnswerT& answer = asked.answer;
   fabric::Token token;
   if (answer.server != server || answer.secret.size() != token.secret.size()) {
     return fail(ErrorCode::disconnected,
@@ -81,14 +89,14 @@ Result<ServerPlace> home_of(const ServerPlace& place, const std::string& reserva
   if (!client::may_know_others(place)) return place;
   wire::HomeQueryT query;
   query.reservation = reservation;
-  const auto answer = client::ask(place, query, Deadline::after_ms(client::asking_timeout_ms), interrupt);
-  if (!answer) {
+  const auto asked = client::ask(place, query, Deadline::after_ms(client::asking_timeout_ms), interrupt);
+  if (!asked) {
     // Whoever asked waits for a server that is away as long as it may.
-    if (answer.error().code == ErrorCode::disconnected) return place;
-    return fail(answer.error());
+    if (asked.error().code == ErrorCode::disconnected) return place;
+    return fail(asked.error());
   }
-  if (answer->server.empty()) return place;
-  return client::place_of(place, query, *answer);
+  if (asked->answer.server.empty()) return place;
+  return client::place_of(place, query, *asked);
 }
 
 std::string new_pool_key() {
@@ -99,11 +107,11 @@ Result<ServerPlace> pool_server(const ServerPlace& place, const std::string& ser
   wire::HomeQueryT query;
   query.server = server;
   query.administrator = !server.empty();
-  ASSIGN_OR_RETURN(const auto answer,
+  ASSIGN_OR_RETURN(const auto asked,
                    client::ask(place, query, Deadline::after_ms(client::asking_timeout_ms), interrupt));
   // One that belongs to no pool has its manager on its own node.
-  if (answer.server.empty()) return place;
-  return client::place_of(place, query, answer);
+  if (asked.answer.server.empty()) return place;
+  return client::place_of(place, query, asked);
 }
 
 }  // namespace forebay

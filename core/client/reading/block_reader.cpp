@@ -48,6 +48,9 @@ void BlockReader::select(const StepState::BlockReference& block) {
     variable_ = block.variable;
     place_ = protocol::block_place(*variable_, block.block);
   }
+  remote_ = step_.link().is_remote();
+  for (std::uint32_t i = 0; !remote_ && i < place_.piece_count; ++i)
+    remote_ = protocol::piece_of(*variable_, place_.first_piece + i).member() != 0;
 }
 
 Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,
@@ -56,7 +59,7 @@ Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t o
     ASSIGN_OR_RETURN(segment_, step_.pin().segment(piece.segment()));
   }
   RETURN_IF_ERROR(segment_->check(piece.member(), piece.offset(), piece.length()));
-  const bool remote = step_.link().is_remote();
+  const bool remote = segment_->is_remote();
   for (std::uint64_t from = piece.offset() + offset; !out.empty();) {
     // From another node all of it is one request, and its checksum is taken while it arrives.
     const std::span<std::byte> chunk = remote ? out : out.first(std::min<std::uint64_t>(out.size(), read_bytes_max));
@@ -91,7 +94,7 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
 
 Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> out) {
   // A server on another node sends what belongs to the step, and no byte more.
-  if (place_.piece_count != 1 || out.size() > short_range_bytes || step_.link().is_remote())
+  if (place_.piece_count != 1 || out.size() > short_range_bytes || is_remote())
     return read_range(offset, out);
   StepState::ReadAhead& ahead = step_.read_ahead();
   const std::unique_lock lock(ahead.mutex, std::try_to_lock);
@@ -127,7 +130,7 @@ Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> 
 }
 
 Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row_bytes, std::uint32_t* checksum) {
-  if (step_.link().is_remote() && rows.size() > 1) {
+  if (is_remote() && rows.size() > 1) {
     const auto carried = step_.pin().carried();
     if (!carried || !carried->is_whole()) {
       RETURN_IF_ERROR(fetch_rows(rows, row_bytes));
@@ -170,7 +173,7 @@ bool BlockReader::is_to_check(const StepState::BlockReference& block, bool whole
       break;
   }
   if (!whole || !place_.checksum) return false;
-  return step_.link().is_remote() || !(step_.is_fresh() || step_.is_verified(block));
+  return is_remote() || !(step_.is_fresh() || step_.is_verified(block));
 }
 
 Result<void> BlockReader::check_that_checksum_exists() const {
@@ -193,7 +196,7 @@ Result<void> BlockReader::compare(const StepState::BlockReference& block, std::u
 Result<void> BlockReader::read_checked(const StepState::BlockReference& block, std::byte* out) {
   RETURN_IF_ERROR(check_that_checksum_exists());
   std::uint32_t checksum = 0;
-  const bool at_once = out != nullptr && step_.link().is_remote();
+  const bool at_once = out != nullptr && is_remote();
   const std::uint64_t chunk_bytes_max = at_once ? place_.bytes : BufferPool::buffer_bytes;
   for (std::uint64_t done = 0; done < place_.bytes;) {
     const std::size_t bytes = std::min<std::uint64_t>(chunk_bytes_max, place_.bytes - done);

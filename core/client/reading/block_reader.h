@@ -55,12 +55,15 @@ class BlockReader {
   Result<void> compare(const StepState::BlockReference& block, std::uint32_t checksum) const;
   Result<void> check_that_checksum_exists() const;
   void select(const StepState::BlockReference& block);
+  /// Some of the selected block comes from another node, or may: from another server than this process's own.
+  bool is_remote() const noexcept { return remote_; }
   std::byte* buffer();
 
   const StepState& step_;
   const format::Variable* variable_ = nullptr;
   protocol::BlockPlace place_;
   std::shared_ptr<Segment> segment_;
+  bool remote_ = false;
   BufferPool::Buffer buffer_;
   std::vector<Row> rows_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a block on another node. A request for each would cost a round trip each.
+// Rows of a block of which some lies on another node. A request for each would cost a round trip each.
 #include <algorithm>
 #include <cstring>
 
@@ -55,6 +55,14 @@ Result<void> BlockReader::fetch_rows(std::span<const Row> rows, std::uint64_t ro
       RETURN_IF_ERROR(segment_->check(piece.member(), piece.offset(), piece.length()));
       const std::uint64_t from = piece.offset() + (offset - piece_begin);
       const std::uint64_t length = std::min(left, piece.length() - (offset - piece_begin));
+      if (!segment_->is_remote()) {
+        RETURN_IF_ERROR(segment_->file().read_at(from, {row.out + (row_bytes - left), length}));
+        offset += length;
+        left -= length;
+        continue;
+      }
+      // One request is for one server.
+      if (!extents.empty() && extents.back().member() != piece.member()) RETURN_IF_ERROR(fetch());
       // Between two pieces may lie what is not the step's.
       const bool same = !extents.empty() && last_piece == number;
       const std::uint64_t reached = same ? extents.back().offset() + extents.back().length() : 0;

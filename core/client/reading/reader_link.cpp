@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/return_error.h"
+#include "client/connection/pause.h"
 #include "client/connection/reconnect.h"
 #include "client/reading/remote_step_file.h"
 #include "client/segments/client_device.h"
@@ -17,6 +18,8 @@ using protocol::MessageType;
 namespace {
 
 constexpr std::size_t free_buffers_max = 4;
+// A member that is away is asked for again after so long.
+constexpr std::int64_t member_pause_ms = 100;
 // A server that is back answers a resuming reader within this time, also one that only polls.
 constexpr std::int64_t resume_timeout_least_ms = 100;
 
@@ -84,8 +87,9 @@ Result<void> Pin::check_kept() const {
 }
 
 Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
+  const auto member = link_->segments().member_of(number);
+  if (member.value_or(0) != 0) return link_->member_segment(*this, number, *member);
   if (link_->is_remote()) {
-    const auto member = link_->segments().member_of(number);
     if (member)
       return link_->segments().make_remote(number, *member, std::make_unique<RemoteStepFile>(*this, number, *member));
     return fail(ErrorCode::corrupt, "the step refers to a segment that the reservation does not have",
@@ -98,7 +102,12 @@ Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
 }
 
 ReaderLink::ReaderLink(Address address, ReaderOptions options)
-    : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {
+    : address_(std::move(address)),
+      options_(std::move(options)),
+      segments_(client_device()),
+      members_([this](const wire::MemberQueryT& query) {
+        return ask(MessageType::member_query, query, MessageType::member_answer);
+      }, options_.interrupt) {
   if (options_.ranks > 1) place_.emplace(address_, options_);
 }
 
@@ -307,6 +316,8 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> ext
   wire::BytesGetT request;
   request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
   request.extents.assign(extents.begin(), extents.end());
+  if (!extents.empty() && extents.front().member() != 0)
+    return fetch_from(extents.front().member(), std::move(request), out, checksum);
   const std::uint32_t before = checksum == nullptr ? 0 : *checksum;
   std::optional<Deadline> deadline;
   while (true) {
@@ -317,6 +328,47 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> ext
     if (!deadline) deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
     RETURN_IF_ERROR(resume(*now.connection, *deadline));
   }
+}
+
+Result<void> ReaderLink::fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
+                                    std::uint32_t* checksum) {
+  const std::uint32_t before = checksum == nullptr ? 0 : *checksum;
+  const Deadline deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
+  while (true) {
+    auto at = members_.to(member);
+    if (at) {
+      if (checksum != nullptr) *checksum = before;
+      auto fetched = at->connection->fetch(request, fabric::Incoming(out, checksum));
+      if (fetched || !at->connection->is_broken()) return fetched;
+    } else if (at.error().code != ErrorCode::unavailable || deadline.passed()) {
+      return fail(std::move(at.error()));
+    }
+    RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));
+  }
+}
+
+Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std::uint32_t number,
+                                                            std::uint16_t member) {
+  RETURN_IF_ERROR(opening_process_.check());
+  if (auto found = segments_.find(number)) return found;
+  const Deadline deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
+  auto at = members_.to(member);
+  while (!at && at.error().code == ErrorCode::unavailable && !deadline.passed()) {
+    RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));
+    at = members_.to(member);
+  }
+  if (!at) return fail(std::move(at.error()));
+  if (at->connection->is_remote())
+    return segments_.make_remote(number, member, std::make_unique<RemoteStepFile>(pin, number, member));
+  wire::SegmentsGetT request;
+  request.segments.push_back(number);
+  ASSIGN_OR_RETURN(auto answer,
+                   at->connection->call(MessageType::segments_get, request, MessageType::segments_answer));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsAnswer>(answer));
+  RETURN_IF_ERROR(segments_.add(body->segments(), std::move(answer.descriptors)));
+  if (auto found = segments_.find(number)) return found;
+  return fail(ErrorCode::corrupt, "the step refers to a segment that the member does not have",
+              where() + ", segment " + std::to_string(number));
 }
 
 std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epoch, bool pinned,

@@ -15,6 +15,7 @@
 #include "base/return_error.h"
 #include "client/connection/connection.h"
 #include "client/connection/connection_guard.h"
+#include "client/connection/members.h"
 #include "client/connection/opening_process.h"
 #include "client/reading/attribute_sets.h"
 #include "client/reading/carried_step.h"
@@ -155,6 +156,10 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   Result<void> fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out,
                      std::uint32_t* checksum = nullptr);
 
+  /// A segment of another member than the home, for a step: mapped from a descriptor on that member's node, else read
+  /// by request. unavailable while the member is away.
+  Result<std::shared_ptr<Segment>> member_segment(const Pin& pin, std::uint32_t number, std::uint16_t member);
+
   SegmentCache& segments() noexcept { return segments_; }
   AttributeSets& attribute_sets() noexcept { return attribute_sets_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.
@@ -165,6 +170,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   friend class Pin;
 
   ReaderLink(Address address, ReaderOptions options);
+  /// The same of extents of another member: all of one.
+  Result<void> fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
+                          std::uint32_t* checksum);
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
   using Presented = std::vector<std::shared_ptr<Pin>>;
 
@@ -183,6 +191,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   bool remote_ = false;                                  // likewise
   StreamStatus status_at_open_ = StreamStatus::waiting;  // likewise
   SegmentCache segments_;
+  Members members_;
   AttributeSets attribute_sets_;
   BufferPool buffers_;
 

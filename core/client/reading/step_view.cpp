@@ -80,9 +80,8 @@ bool is_copied(const StepState& state) {
 
 Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, const Box& box) const {
   const VariableInfo& info = state->variables()[variable];
-  const bool remote = state->link().is_remote();
   const bool copied = is_copied(*state);
-  if (!state->pin().pinned() && !remote) {
+  if (!state->pin().pinned() && !state->link().is_remote()) {
     return fail(ErrorCode::unsupported,
                 "the step is not pinned (readers without a name hold too much of the reservation), so only copies are "
                 "safe; use read",

@@ -105,6 +105,11 @@ void SegmentCache::set_remote(RemoteFile file) {
   remote_file_ = std::move(file);
 }
 
+bool SegmentCache::has_others() const {
+  const std::lock_guard lock(mutex_);
+  return layout_.has_others();
+}
+
 std::optional<std::uint16_t> SegmentCache::member_of(std::uint32_t number) const {
   const std::lock_guard lock(mutex_);
   return layout_.member_of(number);
@@ -141,10 +146,11 @@ std::shared_ptr<Segment> SegmentCache::find(std::uint32_t number) const {
   const auto found = segments_.find(number);
   if (found != segments_.end()) return found->second;
   const auto member = layout_.member_of(number);
-  if (!remote_file_ || !member) return nullptr;
+  auto file = remote_file_ && member ? remote_file_(number, *member) : nullptr;
+  if (!file) return nullptr;
   return segments_
       .insert_or_assign(
-          number, std::make_shared<Segment>(number, *member, remote_file_(number, *member), segment_bytes_, nullptr))
+          number, std::make_shared<Segment>(number, *member, std::move(file), segment_bytes_, nullptr))
       .first->second;
 }
 

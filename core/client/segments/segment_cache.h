@@ -55,6 +55,8 @@ class Segment {
 
   std::uint32_t number() const noexcept { return number_; }
   File& file() const noexcept { return *file_; }
+  /// On another node: nothing can be mapped.
+  bool is_remote() const noexcept { return file_->descriptor() < 0; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   /// corrupt unless `length` bytes at `offset` lie in it, and `member` is the one that has it. Asked wherever an extent
   /// becomes bytes.
@@ -86,14 +88,15 @@ class SegmentCache {
   /// As the server says when a stream is opened, the same each time. The size of a segment is what was granted: its
   /// file is what its writers make of it.
   void set_layout(SegmentLayout layout, std::uint64_t segment_bytes);
-  /// Segments of a server on another node: `file` is asked for what is not here yet, and no descriptor is ever taken
-  /// over.
+  /// Segments on other nodes: `file` is asked for what is not here yet. Null: it is not on another node, or not known.
   using RemoteFile = std::function<std::unique_ptr<File>(std::uint32_t segment, std::uint16_t member)>;
   void set_remote(RemoteFile file);
   /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
   Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
   /// Null if the server has not sent it yet, or if it was dropped.
   std::shared_ptr<Segment> find(std::uint32_t number) const;
+  /// The reservation has other members than its home.
+  bool has_others() const;
   /// Nothing if there is no such segment.
   std::optional<std::uint16_t> member_of(std::uint32_t number) const;
   /// One that is not kept here.

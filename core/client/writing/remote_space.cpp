@@ -40,7 +40,7 @@ void RemoteSpace::use(std::shared_ptr<Connection> connection) {
 Result<void> RemoteSpace::write(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
                                 std::span<const std::byte> bytes) {
   if (lost_) return fail(*lost_);
-  if (!unfinished_ && !stale_ && kept_bytes_.size() + bytes.size() <= protocol::carried_bytes_max) {
+  if (carries_ && !unfinished_ && !stale_ && kept_bytes_.size() + bytes.size() <= protocol::carried_bytes_max) {
     const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
     kept_bytes_.insert(kept_bytes_.end(), begin, begin + bytes.size());
     kept_places_.emplace_back(segment, member, 0, offset, bytes.size());
@@ -70,8 +70,10 @@ Result<void> RemoteSpace::store(std::uint32_t segment, std::uint64_t offset, std
 
 Result<void> RemoteSpace::finish(wire::PartT& part) {
   if (lost_) return fail(*lost_);
-  part.carried = kept_places_;
-  part.bytes = kept_bytes_;
+  if (carries_) {
+    part.carried = kept_places_;
+    part.bytes = kept_bytes_;
+  }
   if (!unfinished_) return {};
   auto finished = connection_->finish_stores();
   if (!finished) {

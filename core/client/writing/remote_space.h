@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank's blocks reach a server on another node: what is written to a granted place is sent there, and a step's
-// part is told only when all of it is written. All bytes of a small step are kept, and travel with its part.
+// How a rank's blocks reach a server on another node, the home or another member: what is written to a granted place is
+// sent there, and a step's part is told only when all of it is written. All bytes of a small step that go to the home are
+// kept, and travel with its part.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@ namespace forebay::client {
 
 class RemoteSpace {
  public:
+  /// `carries`: the part goes to this server, and may take bytes along.
+  explicit RemoteSpace(bool carries = true) noexcept : carries_(carries) {}
   /// From now on through this connection: after open, and after each rejoin.
   void use(std::shared_ptr<Connection> connection);
   /// What an earlier step lost counts no more.
@@ -31,11 +34,14 @@ class RemoteSpace {
   /// The server has all that was written since the step began, but for what the part is to carry, which it gets here.
   /// Else this is the reason why not.
   Result<void> finish(wire::PartT& part);
+  /// The connection that it writes through; null before use().
+  const std::shared_ptr<Connection>& connection() const noexcept { return connection_; }
 
  private:
   Result<void> store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
   Result<void> send_kept();
 
+  const bool carries_;
   std::shared_ptr<Connection> connection_;
   std::vector<wire::Extent> kept_places_;  // of bytes of the open step that were not sent
   std::vector<std::uint8_t> kept_bytes_;   // theirs, one behind another; at most protocol::carried_bytes_max

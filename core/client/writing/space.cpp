@@ -18,6 +18,10 @@ namespace {
 constexpr std::uint64_t small_run_first_bytes = std::uint64_t{16} << 10;
 constexpr std::uint64_t small_run_most_bytes = std::uint64_t{256} << 10;
 
+bool is_of(const Extent& extent, SpaceKind kind) noexcept {
+  return kind == SpaceKind::anywhere || (extent.member == 0) == (kind == SpaceKind::at_home);
+}
+
 }  // namespace
 
 // What needs memory comes first in each change: a list and its sum never differ, and no page that a step uses is
@@ -72,20 +76,46 @@ Extent Space::take_run(std::size_t index, std::uint64_t length) {
   return take_free(index, length);
 }
 
-bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) {
-  if (bytes > free_bytes_) return false;
+std::uint64_t Space::free_bytes(SpaceKind kind) const noexcept {
+  if (kind == SpaceKind::anywhere) return free_bytes_;
+  std::uint64_t bytes = 0;
+  for (const Extent& extent : free_)
+    if (is_of(extent, kind)) bytes += extent.length;
+  return bytes;
+}
+
+std::uint64_t Space::used_bytes_elsewhere() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Extent& extent : used_)
+    if (extent.member != 0) bytes += extent.length;
+  return bytes;
+}
+
+void Space::drop_elsewhere() {
+  std::erase_if(free_, [](const Extent& extent) { return extent.member != 0; });
+  free_bytes_ = 0;
+  for (const Extent& extent : free_) free_bytes_ += extent.length;
+}
+
+bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces, SpaceKind kind) {
+  const std::uint64_t free = free_bytes(kind);
+  if (bytes > free) return false;
   const std::uint64_t whole = round_up(bytes, page_bytes);
-  if (whole > free_bytes_) return false;
+  if (whole > free) return false;
   std::uint64_t left = bytes;
   // In one piece where that is possible: it reads and maps fastest.
   for (std::size_t i = 0; i < free_.size(); ++i) {
-    if (free_[i].length < whole) continue;
+    if (free_[i].length < whole || !is_of(free_[i], kind)) continue;
     const Extent taken = take_run(i, whole);
     pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, bytes);
     return true;
   }
-  while (left > 0) {
-    const Extent taken = take_run(0, std::min(free_.front().length, round_up(left, page_bytes)));
+  for (std::size_t i = 0; left > 0;) {
+    if (!is_of(free_[i], kind)) {
+      ++i;
+      continue;
+    }
+    const Extent taken = take_run(i, std::min(free_[i].length, round_up(left, page_bytes)));
     const std::uint64_t length = std::min(taken.length, left);
     pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, length);
     left -= length;
@@ -93,14 +123,18 @@ bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) 
   return true;
 }
 
-bool Space::take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces) {
-  if (bytes > free_bytes_) return false;
+bool Space::take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces, SpaceKind kind) {
+  if (bytes > free_bytes(kind)) return false;
   apart_.reserve(apart_.size() + free_.size());
   pieces.reserve(pieces.size() + free_.size());
   // In one piece where that is possible: steps repeat where it lies.
-  const auto large = std::ranges::find_if(free_, [bytes](const Extent& extent) { return extent.length >= bytes; });
-  auto index = static_cast<std::size_t>(large == free_.end() ? 0 : large - free_.begin());
-  for (std::uint64_t left = bytes; left > 0; index = 0) {
+  const auto find = [&](std::uint64_t least) {
+    return std::ranges::find_if(
+        free_, [&](const Extent& extent) { return extent.length >= least && is_of(extent, kind); });
+  };
+  for (std::uint64_t left = bytes; left > 0;) {
+    const auto large = find(left);
+    const auto index = static_cast<std::size_t>((large == free_.end() ? find(1) : large) - free_.begin());
     const Extent taken = take_free(index, std::min(free_[index].length, left));
     apart_.push_back(taken);
     pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, taken.length);
@@ -115,7 +149,7 @@ void Space::return_apart() {
   apart_.clear();
 }
 
-std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
+std::optional<format::Piece> Space::take_small(std::uint64_t bytes, SpaceKind kind) {
   const std::uint64_t length = round_up(bytes, small_block_alignment);
   if (length > small_end_ - small_next_) {
     const std::uint64_t least = round_up(bytes, page_bytes);
@@ -127,11 +161,13 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
     // The run goes on where it is, else in the first extent that has room.
     const auto continues = std::ranges::find_if(free_, [&](const Extent& extent) {
       return small_end_ > 0 && extent.segment == small_segment_ && extent.offset == small_end_ &&
-             extent.length >= least;
+             extent.length >= least && is_of(extent, kind);
     });
     const auto found = continues != free_.end()
                            ? continues
-                           : std::ranges::find_if(free_, [&](const Extent& extent) { return extent.length >= least; });
+                           : std::ranges::find_if(free_, [&](const Extent& extent) {
+                                 return extent.length >= least && is_of(extent, kind);
+                               });
     if (found == free_.end()) return std::nullopt;
     const bool goes_on = continues != free_.end();
     const Extent run = take_run(static_cast<std::size_t>(found - free_.begin()), std::min(found->length, wanted));

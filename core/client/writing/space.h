@@ -26,6 +26,16 @@ struct Extent {
 /// The same extents, sorted by place, neighbours merged into one.
 std::vector<Extent> merged(std::vector<Extent> extents);
 
+/// Blocks up to this size lie on the reservation's home.
+inline constexpr std::uint64_t home_block_bytes_max = std::uint64_t{64} << 10;
+
+/// Which of the held space is meant.
+enum class SpaceKind : std::uint8_t {
+  anywhere,
+  at_home,    ///< on the reservation's home: metadata, attribute sets, small blocks
+  elsewhere,  ///< on its other members: larger blocks
+};
+
 class Space {
  public:
   /// Adds free space; offset and length are multiples of 4096 and nothing of it is held already.
@@ -33,13 +43,13 @@ class Space {
 
   /// Takes `bytes` (more than 0) in whole pages and appends the pieces, whose lengths add up to `bytes`. False, with
   /// nothing taken, if there is too little.
-  bool take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces);
+  bool take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces, SpaceKind kind = SpaceKind::anywhere);
   /// Takes `bytes` in one piece, aligned to 64, sharing pages with other small pieces. Nothing if there is too little;
   /// pieces of more than 256 KiB may not be found in space that is cut into short extents.
-  std::optional<format::Piece> take_small(std::uint64_t bytes);
+  std::optional<format::Piece> take_small(std::uint64_t bytes, SpaceKind kind = SpaceKind::anywhere);
 
   /// As take_pages() of whole pages, for what is to outlive the step: it is not part of used().
-  bool take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces);
+  bool take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces, SpaceKind kind = SpaceKind::anywhere);
   /// What was taken apart in this step, in the order of its pieces.
   const std::vector<Extent>& apart() const noexcept { return apart_; }
   /// What was taken apart in this step is free again.
@@ -50,7 +60,12 @@ class Space {
   /// What the open step uses, merged.
   std::vector<Extent> used() const { return merged(used_); }
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }
+  /// Of these, what does not lie on the home.
+  std::uint64_t used_bytes_elsewhere() const noexcept;
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
+  std::uint64_t free_bytes(SpaceKind kind) const noexcept;
+  /// What is free on other members than the home is held no longer.
+  void drop_elsewhere();
   /// All that is held, the open step's and what was taken apart in it included, merged.
   std::vector<Extent> held() const;
 

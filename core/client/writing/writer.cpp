@@ -91,9 +91,6 @@ void Writer::Impl::give_up() noexcept {
 
 void Writer::Impl::write_remotely() {
   remote = std::make_shared<client::RemoteSpace>();
-  segments.set_remote([space = remote](std::uint32_t segment, std::uint16_t member) {
-    return std::make_unique<client::RemoteSpaceFile>(space, segment, member);
-  });
 }
 
 std::string Writer::Impl::where() const {
@@ -277,7 +274,11 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   request.reservation = address.reservation;
   request.stream = address.stream;
   request.opening = random_number();
-  if (impl->connection->is_remote()) request.process = own_process_identity();
+  if (impl->connection->is_remote()) {
+    request.process = own_process_identity();
+    if (place.remote && place.remote->introduction) impl->near = place.remote->introduction->by_root;
+    request.near = impl->near;
+  }
   const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
     if (connection->is_remote()) {
       ASSIGN_OR_RETURN(request.gone,
@@ -290,11 +291,9 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     impl->incarnation = body->incarnation();
     impl->step = body->next_step();
     impl->interruption = protocol::text_of(body->interruption());
-    const std::vector<std::uint32_t> members = protocol::numbers_of(body->member_segments());
-    if (members.size() > 1)
-      return fail(ErrorCode::unsupported, "the reservation lies on several staging servers; this client writes to one");
-    impl->segments.set_layout(SegmentLayout(members), body->segment_bytes());
+    impl->segments.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())), body->segment_bytes());
     if (connection->is_remote()) impl->write_remotely();
+    impl->reach_members();
     return {};
   };
   auto opened = greet(impl->connection);
@@ -331,12 +330,14 @@ Result<std::uint64_t> Writer::begin_step(std::optional<std::uint64_t> number) {
   RETURN_IF_ERROR(impl_->wait_for_readers());
   impl_->allocated.reuse_released();
   impl_->allocated.unmap_unlikely();
-  if (impl_->space.free_bytes() < impl_->expected_bytes) {
-    RETURN_IF_ERROR(impl_->request_space(impl_->expected_bytes, 0));
+  if (impl_->space.free_bytes(impl_->kind_of_space(false)) < impl_->expected_bytes) {
+    RETURN_IF_ERROR(impl_->request_space(impl_->expected_bytes, 0, false));
   }
   impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);
   impl_->step_error.reset();
   if (impl_->remote) impl_->remote->begin_step();
+  for (auto& [number, member] : impl_->members)
+    if (member.space) member.space->begin_step();
   impl_->number = number.value_or(impl_->step);
   impl_->state = Impl::State::in_step;
   return impl_->number;
@@ -355,7 +356,7 @@ Result<void> Writer::put(const BlockSpec& block, const void* data) {
 
   impl_->pieces.clear();
   if (bytes > 0) {
-    RETURN_IF_ERROR(impl_->take_space(bytes, bytes >= protocol::page_bytes));
+    RETURN_IF_ERROR(impl_->take_space(bytes, bytes >= protocol::page_bytes, bytes <= client::home_block_bytes_max));
   }
   client::BlockSource source{
       static_cast<const std::byte*>(data), block.count, block.memory_start, block.memory_count, block.type, bytes};
@@ -462,6 +463,7 @@ Result<void> Writer::abort_step() {
   impl_->forget_new_attributes();
   impl_->allocated.grant(impl_->space.used());
   impl_->space.end_step();
+  impl_->give_up_members();
   impl_->state = Impl::State::between_steps;
   return {};
 }

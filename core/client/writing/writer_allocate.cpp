@@ -21,13 +21,15 @@ Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::u
     metadata.add_block(variable_of(block), added);
     return Allocation{};
   }
-  RETURN_IF_ERROR(take_space(bytes, true));
-  // Where the server is on another node, the memory is private and is sent at the step's end.
-  auto mapping = remote ? client::Mapping::of_memory(bytes) : allocated.map(pieces, bytes);
+  RETURN_IF_ERROR(take_space(bytes, true, bytes <= client::home_block_bytes_max));
+  // Where a segment is on another node, or may be taken back while the program looks at it, the memory is private and
+  // is sent at the step's end.
+  const bool is_private = remote || ways;
+  auto mapping = is_private ? client::Mapping::of_memory(bytes) : allocated.map(pieces, bytes);
   if (!mapping) return failed(std::move(mapping.error()));
   added.pieces = pieces;
   const std::uint32_t number = metadata.add_block(variable_of(block), added);
-  if (remote) {
+  if (is_private) {
     allocated.add_private(*mapping, pieces, number, block.type);
   } else {
     allocated.add(*mapping, pieces, number, block.type);
@@ -37,7 +39,7 @@ Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::u
 
 Result<void> Writer::Impl::pin_if_held() {
   part.holder = 0;
-  if (remote) return {};  // What the program holds is its own memory.
+  if (remote || ways) return {};  // What the program holds is its own memory.
   if (!allocated.any_held()) return {};
   if (!holder) {
     ReaderOptions reading;

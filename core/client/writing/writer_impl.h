@@ -5,8 +5,10 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 
 #include "client/connection/connection.h"
 #include "client/connection/connection_guard.h"
+#include "client/connection/members.h"
 #include "client/connection/opening_process.h"
 #include "client/reading/reader_link.h"
 #include "client/segments/segment_cache.h"
@@ -35,6 +38,15 @@ struct Writer::Impl {
     protocol::Message message;
     const flatbuffers::Vector<const wire::Extent*>* extents = nullptr;
     const flatbuffers::Vector<std::uint32_t>* segments = nullptr;
+    const flatbuffers::Vector<flatbuffers::Offset<wire::MemberPermit>>* permits = nullptr;
+    bool at_home_only = false;  ///< what it brings on other members was taken back
+  };
+  /// Another member of the reservation, as the open step meets it.
+  struct Member {
+    std::shared_ptr<client::RemoteSpace> space;  ///< where it is on another node; else null
+    std::uint64_t storage_incarnation = 0;
+    std::uint64_t generation = 0;  ///< of its connection
+    std::set<std::uint32_t> permitted;
   };
 
   Impl(Address address, WriterOptions options);
@@ -64,9 +76,9 @@ struct Writer::Impl {
   /// With a lag limit: until no reader is too far behind.
   Result<void> wait_for_readers();
   /// Space for a block's bytes, in `pieces`; asks the server for more where needed.
-  Result<void> take_space(std::uint64_t bytes, bool whole_pages);
+  Result<void> take_space(std::uint64_t bytes, bool whole_pages, bool at_home);
   /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
-  Result<void> request_space(std::uint64_t bytes, std::uint64_t ahead);
+  Result<void> request_space(std::uint64_t bytes, std::uint64_t ahead, bool at_home);
   /// Takes what is granted and was not taken yet. What that fails for stays granted, for a later call.
   /// `may_ask`: the server for descriptors that did not fit into its answer; else a grant that lacks some stays, too.
   Result<void> take_grant(bool may_ask);
@@ -74,6 +86,20 @@ struct Writer::Impl {
   wire::SegmentsGetT missing_segments(const Grant& granted) const;
   /// Asks for descriptors that did not fit. False if the server was restarted meanwhile.
   Result<bool> fetch_segments(const wire::SegmentsGetT& missing);
+
+  // writer_members.cpp
+  /// After the open: where the reservation has others.
+  void reach_members();
+  /// Shows them to the members that they are for, whose segments can be written from then on.
+  Result<void> show_permits(const flatbuffers::Vector<flatbuffers::Offset<wire::MemberPermit>>* permits);
+  /// What a segment on another node is written through; null if it is not on one, or if that is not known.
+  std::unique_ptr<File> remote_file(std::uint32_t segment, std::uint16_t member) const;
+  /// Whose space a request means.
+  client::SpaceKind kind_of_space(bool at_home) const;
+  /// All that was written to other members is there; says in `part` what was met.
+  Result<void> finish_members();
+  /// The step is given up: its space there is taken back, here and at the home.
+  void give_up_members();
   /// Writes what is left of the step and its metadata, and fills `part`.
   Result<void> complete_part();
   /// Encodes the attributes if they have changed; a large table is written as a set for this step and those to come.
@@ -114,6 +140,10 @@ struct Writer::Impl {
   std::shared_ptr<client::Connection> connection;
   client::OpenWriter open_writer;
   std::shared_ptr<client::RemoteSpace> remote;  // where the server is on another node; else null
+  std::unique_ptr<client::Members> ways;        // to the reservation's other members; null where there are none
+  std::map<std::uint16_t, Member> members;      // those that this rank has written to
+  bool blocks_at_home = false;                  // the home gives space for larger blocks, too
+  std::string near;                             // uuid of the root whose server is on this node, as far as is known
   client::SegmentCache segments;
   client::Space space;
   client::AllocatedMemory allocated;

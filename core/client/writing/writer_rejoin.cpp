@@ -46,6 +46,7 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   request.block_timeout_ms = options.block_timeout_ms;
   request.durability = static_cast<std::uint8_t>(options.durability);
   request.grace_ms = options.grace_ms;
+  request.near = near;
   grant.reset();
   std::vector<Extent> held = space.held();
   held.insert(held.end(), allocated.kept_back().begin(), allocated.kept_back().end());

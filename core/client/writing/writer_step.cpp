@@ -37,12 +37,13 @@ Result<void> Writer::Impl::wait_for_readers() {
   return {};
 }
 
-Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
+Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages, bool at_home) {
   while (true) {
     pieces.clear();
+    const client::SpaceKind kind = kind_of_space(at_home);
     if (whole_pages) {
-      if (space.take_pages(bytes, pieces)) return {};
-    } else if (auto piece = space.take_small(bytes)) {
+      if (space.take_pages(bytes, pieces, kind)) return {};
+    } else if (auto piece = space.take_small(bytes, kind)) {
       pieces.push_back(*piece);
       return {};
     }
@@ -51,20 +52,21 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
       return fail(ErrorCode::invalid_argument,
                   "a block of " + std::to_string(bytes) + " bytes is larger than any reservation", where());
     // Small pieces of several pages may not fit although there is room in all: then there must be more.
-    const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes() + page_bytes);
+    const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes(kind) + page_bytes);
     const std::uint64_t ahead = std::clamp(space.used_bytes(), ahead_bytes_least, ahead_bytes_most);
-    RETURN_IF_ERROR(request_space(round_up(least, page_bytes), ahead));
+    RETURN_IF_ERROR(request_space(round_up(least, page_bytes), ahead, at_home));
   }
 }
 
-Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
+Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead, bool at_home) {
   if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
   allocated.reuse_released();
-  while (space.free_bytes() < bytes) {
+  while (space.free_bytes(kind_of_space(at_home)) < bytes) {
     wire::SpaceRequestT request;
     request.step = step;
-    request.bytes = bytes - space.free_bytes();
+    request.bytes = bytes - space.free_bytes(kind_of_space(at_home));
     request.ahead_bytes = ahead;
+    request.at_home = at_home && ways;
     ASSIGN_OR_RETURN(auto answer,
                      ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr));
     auto body = protocol::body_of<wire::SpaceGranted>(*answer);
@@ -72,7 +74,11 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
     if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
       return failed({ErrorCode::protocol, "the server granted nothing", {}});
     }
-    grant = Grant{std::move(*answer), (*body)->extents(), (*body)->segments()};
+    // Where the others are full or away, or this is the home's node.
+    if (ways && !at_home) {
+      for (const wire::Extent* extent : *(*body)->extents()) blocks_at_home = blocks_at_home || extent->member() == 0;
+    }
+    grant = Grant{std::move(*answer), (*body)->extents(), (*body)->segments(), (*body)->permits()};
     if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
   }
   return {};
@@ -89,6 +95,7 @@ wire::SegmentsGetT Writer::Impl::missing_segments(const Grant& granted) const {
   wire::SegmentsGetT missing;
   for (const wire::Extent* extent : *granted.extents) {
     const std::uint32_t segment = extent->segment();
+    if (granted.at_home_only && extent->member() != 0) continue;
     if (!segments.find(segment) && (missing.segments.empty() || missing.segments.back() != segment))
       missing.segments.push_back(segment);
   }
@@ -103,6 +110,11 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
     return fail(std::move(added.error()));
   }
   if (granted.extents == nullptr) return true;
+  if (granted.permits != nullptr && !granted.at_home_only) {
+    if (!may_ask) return false;
+    RETURN_IF_ERROR(show_permits(granted.permits));
+    granted.permits = nullptr;
+  }
   // An answer brings a message's worth of them. What the server does not give is told below.
   wire::SegmentsGetT missing = missing_segments(granted);
   for (std::size_t before = missing.segments.size() + 1;
@@ -116,6 +128,7 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
   }
   std::vector<Extent> added;
   for (const wire::Extent* extent : *granted.extents) {
+    if (granted.at_home_only && extent->member() != 0) continue;
     const auto segment = segments.find(extent->segment());
     const bool whole = extent->length() > 0 && extent->offset() % page_bytes == 0 && extent->length() % page_bytes == 0;
     if (!segment || !whole || !segment->check(extent->member(), extent->offset(), extent->length())) {
@@ -140,6 +153,7 @@ Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
   if (!*answer) return false;
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsAnswer>(**answer));
   RETURN_IF_ERROR(segments.add(body->segments(), std::move((*answer)->descriptors)));
+  RETURN_IF_ERROR(show_permits(body->permits()));
   return true;
 }
 
@@ -161,8 +175,8 @@ Result<void> Writer::Impl::complete_attributes() {
   // A page that is written whole need not be read before.
   encoded.resize(round_up(encoded.size(), page_bytes));
   pieces.clear();
-  while (!space.take_apart(encoded.size(), pieces)) {
-    RETURN_IF_ERROR(request_space(encoded.size(), 0));
+  while (!space.take_apart(encoded.size(), pieces, kind_of_space(true))) {
+    RETURN_IF_ERROR(request_space(encoded.size(), 0, true));
   }
   if (auto written = blocks.write_apart(std::as_bytes(std::span(encoded)), pieces); !written) {
     step_error = written.error();
@@ -191,10 +205,11 @@ Result<void> Writer::Impl::complete_part() {
   }
   RETURN_IF_ERROR(complete_attributes());
   const std::span<const std::byte> encoded = metadata.encode(encoded_attributes);
-  RETURN_IF_ERROR(take_space(encoded.size(), encoded.size() > small_metadata_bytes_max));
+  RETURN_IF_ERROR(take_space(encoded.size(), encoded.size() > small_metadata_bytes_max, true));
   Result<void> written = blocks.write_bytes(encoded, pieces);
   if (written) written = blocks.flush();
   part = {};
+  if (written) written = finish_members();
   if (written && remote) written = remote->finish(part);
   if (!written) {
     step_error = written.error();
@@ -210,7 +225,7 @@ Result<void> Writer::Impl::complete_part() {
     part.metadata.emplace_back(piece.segment(), piece.member(), 0, piece.offset(), piece.length());
   for (const Extent& extent : space.used())
     part.extents.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
-  part.next_bytes = space.used_bytes();
+  part.next_bytes = ways && !blocks_at_home ? space.used_bytes_elsewhere() : space.used_bytes();
   if (attribute_set) part.attributes = std::make_unique<wire::AttributeSetT>(*attribute_set);
   if (options.ranks > 1) part.definitions = metadata.definitions();
   return pin_if_held();
@@ -253,14 +268,14 @@ Result<void> Writer::Impl::publish() {
   step_committed();
   // The step is committed whatever becomes of the space for the next one: what cannot be taken now is taken, or the
   // reason told, when space is needed.
-  grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+  grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments(), (*body)->permits()};
   (void)take_grant(false);
   return {};
 }
 
 void Writer::Impl::step_committed() {
   // A step must not wait, fail or make others go for space that only a larger one needed.
-  const std::uint64_t bytes = space.used_bytes();
+  const std::uint64_t bytes = ways && !blocks_at_home ? space.used_bytes_elsewhere() : space.used_bytes();
   expected_bytes = std::min(bytes, std::exchange(last_bytes, bytes));
   space.end_step();
   // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.

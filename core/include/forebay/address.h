@@ -2,10 +2,14 @@
 // Names and addresses as users write them, and where the server of an instance is found.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <forebay/result.h>
 #include <forebay/types.h>
@@ -37,6 +41,13 @@ struct PoolIntroduction {
   std::string reservation;                ///< the only one that is meant; empty: none, but the server
   std::string reservation_id;             ///< uuid, when it was found: later another one may have the name
   bool administrator = false;
+  std::string by_root;  ///< uuid of the root of a server of this node; empty: it is on another one
+};
+
+/// What another server has said of a client, as it is shown; for one connection.
+struct ShownClaims {
+  std::vector<std::byte> claims;
+  std::array<std::uint8_t, 32> secret{};
 };
 
 /// A server on another node.
@@ -45,6 +56,7 @@ struct RemoteServer {
   std::string port;
   std::string token_file;  ///< what the client shows; read at each connection, so that it can be renewed
   std::optional<PoolIntroduction> introduction;  ///< in place of a token
+  std::shared_ptr<const ShownClaims> shown;      ///< likewise: a reservation's home has sent the client here
   bool by_munge = false;                         ///< in place of a token, MUNGE says who the client is
   bool settled = false;                          ///< it is known to be on another node, or to be reached as if it were
 

@@ -31,6 +31,7 @@ enum class ErrorCode : std::uint8_t {
   protocol = 16,          ///< malformed or unexpected message
   group_broken = 17,      ///< a rank of the writer or reader group was lost; a writer's open step is aborted
   failed = 18,            ///< the stream or reservation is in state failed after a failed sync
+  unavailable = 19,       ///< a member server of the reservation, which has what is needed, is away: try again later
 };
 
 /// The code's name as written in docs and JSON, for example "no_space".

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "members/home_members.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/return_error.h"
+#include "fabric/permit.h"
+
+namespace forebay::server {
+
+using protocol::MessageType;
+
+namespace {
+
+constexpr std::int64_t look_pause_ns = 1'000'000'000;
+constexpr std::int64_t look_timeout_ms = 10'000;
+constexpr std::int64_t sync_timeout_ms = 120'000;
+constexpr std::int64_t fence_timeout_ms = 30'000;
+
+std::string time_text(std::int64_t ns) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(ns / 1'000'000'000)));
+}
+
+}  // namespace
+
+HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, Events events)
+    : loop_(loop), links_(links), segments_(segments), events_(std::move(events)) {
+  const auto& record = segments_.record();
+  for (std::uint16_t number = 0; number < record.members.size(); ++number) {
+    if (number == segments_.own_member()) continue;
+    Member& member = members_[number];
+    member.link = &links_.to(record.members[number]->server);
+    member.away_since_ns = wall_clock_ns();
+    segments_.set_away(number, true);
+  }
+  look();
+}
+
+HomeMembers::~HomeMembers() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+// Who is there
+
+const std::string* HomeMembers::absence(std::uint16_t number) const {
+  const Member& member = members_.at(number);
+  return member.absence ? &*member.absence : nullptr;
+}
+
+std::optional<std::uint16_t> HomeMembers::member_of_root(const std::string& uuid) const {
+  const auto& members = segments_.record().members;
+  const auto found = std::ranges::find_if(members, [&](const auto& member) { return member->server == uuid; });
+  if (uuid.empty() || found == members.end()) return std::nullopt;
+  return static_cast<std::uint16_t>(found - members.begin());
+}
+
+void HomeMembers::look() {
+  timer_ = loop_.at(monotonic_ns() + look_pause_ns, [this] { look(); });
+  for (auto& [number, member] : members_) {
+    wire::MemberLookT message;
+    message.reservations.push_back(segments_.record().id);
+    member.link->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
+                     [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
+  }
+}
+
+void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer) {
+  const auto taken = answer ? take_state(number, *answer) : fail(std::move(answer.error()));
+  if (!taken) {
+    set_absent(number, taken.error().message());
+    return;
+  }
+  Member& member = members_.at(number);
+  const bool came = std::exchange(member.absence, std::nullopt).has_value();
+  if (came) {
+    lines_.info("reservation {}: member {} ({}) is there", segments_.reservation(), number, member.link->name());
+    segments_.set_away(number, false);
+    events_.came(number);
+    events_.space_changed();
+  }
+  send_fences(number);
+  send_probe(number);
+}
+
+Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Message& answer) {
+  ASSIGN_OR_RETURN(const auto state, protocol::body_of<wire::MemberState>(answer));
+  if (state->shares() == nullptr || state->shares()->size() != 1)
+    return fail(ErrorCode::protocol, "it says nothing of the reservation");
+  const wire::MemberShareState& share = *state->shares()->Get(0);
+  if (share.missing()) return fail(ErrorCode::not_found, "it does not have its share of the reservation");
+  Member& member = members_.at(number);
+  const bool other_storage = member.storage_incarnation != state->storage_incarnation();
+  if (other_storage && member.storage_incarnation != 0) {
+    // What had windows there is gone; and what was not synced may be.
+    lines_.warning("reservation {}: member {} ({}) has lost its power", segments_.reservation(), number,
+                   member.link->name());
+    member.absence.emplace();
+  }
+  member.storage_incarnation = state->storage_incarnation();
+  member.server_run = state->server_run();
+  next_number_ = std::max(next_number_, share.permit_seen() + 1);
+  for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {
+    if (segment < segments_.map().segment_count() && member_of(segment) == number &&
+        segments_.damage_of(segment) == nullptr)
+      segments_.set_damaged(segment, "lacks some of its bytes");
+  }
+  return {};
+}
+
+void HomeMembers::set_absent(std::uint16_t number, std::string why) {
+  Member& member = members_.at(number);
+  if (member.absence) return;
+  member.away_since_ns = wall_clock_ns();
+  lines_.warning("reservation {}: member {} ({}) is away: {}", segments_.reservation(), number, member.link->name(),
+                 why);
+  member.absence = fmt::format("server {} is away since {}", member.link->name(), time_text(member.away_since_ns));
+  segments_.set_away(number, true);
+  events_.space_changed();
+}
+
+Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t uid, std::uint64_t access_generation,
+                                                   bool writes) {
+  const auto found = members_.find(number);
+  if (found == members_.end()) return fail(ErrorCode::protocol, "the reservation has no such other member");
+  const Member& member = found->second;
+  const PoolServer* const place = links_.pool().find_server(member.link->uuid());
+  const fabric::TokenKey* const key = links_.pool().key();
+  if (member.absence || place == nullptr || key == nullptr) {
+    return fail(ErrorCode::unavailable,
+                fmt::format("member {} of the reservation is away: {}", number,
+                            member.absence ? *member.absence : "the pool does not know its server"),
+                "reservation " + segments_.reservation());
+  }
+  wire::MemberAnswerT answer;
+  answer.server = place->server;
+  answer.name = place->name;
+  const fabric::Token token = links_.pool().segments_introduction(uid, segments_.record().id);
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
+  answer.claims.assign(begin, begin + token.claims.size());
+  answer.secret.assign(token.secret.begin(), token.secret.end());
+  if (!writes) answer.permit = fabric::seal(permit_of(number, uid, access_generation), *key);
+  answer.storage_incarnation = member.storage_incarnation;
+  return answer;
+}
+
+// Who may write there
+
+fabric::Permit HomeMembers::permit_of(std::uint16_t number, uid_t uid, std::uint64_t access_generation) {
+  fabric::Permit permit;
+  permit.key_id = links_.pool().key()->id;
+  permit.reservation_id = segments_.record().id;
+  permit.access_generation = access_generation;
+  permit.uid = uid;
+  permit.member = number;
+  permit.server_run = members_.at(number).server_run;
+  permit.number = next_number_++;
+  return permit;
+}
+
+std::vector<std::uint8_t> HomeMembers::permit(std::uint16_t number, const PermitHolder& holder,
+                                              std::vector<std::uint32_t> segments) {
+  fabric::Permit permit = permit_of(number, holder.uid, holder.access_generation);
+  permit.stream = holder.stream;
+  permit.incarnation = holder.incarnation;
+  permit.rank = holder.rank;
+  Member& member = members_.at(number);
+  for (const std::uint32_t segment : segments) {
+    unwritten_.erase(segment);
+    member.probing.erase(segment);
+    member.wanted.erase(segment);
+  }
+  permit.segments = std::move(segments);
+  return fabric::seal(permit, *links_.pool().key());
+}
+
+void HomeMembers::fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
+                        const std::vector<Extent>& extents) {
+  for (auto& [number, member] : members_) {
+    std::vector<Extent> there;
+    for (const Extent& extent : extents)
+      if (member_of(extent.segment) == number) there.push_back(extent);
+    // A rank that has nothing there may have been granted something all the same, and sent it.
+    wire::MemberFenceT message;
+    message.reservation = segments_.record().id;
+    message.stream = stream;
+    message.incarnation = incarnation;
+    if (rank) message.rank = *rank;
+    message.below = next_number_;
+    add_fence(number, std::move(message), std::move(there));
+  }
+}
+
+void HomeMembers::fence_all() {
+  for (auto& [number, member] : members_) {
+    wire::MemberFenceT message;
+    message.reservation = segments_.record().id;
+    message.below = next_number_;
+    add_fence(number, std::move(message), {});
+  }
+}
+
+void HomeMembers::add_fence(std::uint16_t number, wire::MemberFenceT message, std::vector<Extent> extents) {
+  auto fence = std::make_shared<Fence>();
+  fence->message = std::move(message);
+  fence->extents = std::move(extents);
+  members_.at(number).fences.push_back(std::move(fence));
+  send_fences(number);
+}
+
+void HomeMembers::send_fences(std::uint16_t number) {
+  Member& member = members_.at(number);
+  // One that is away closes nothing; once it is back it is told again.
+  if (member.absence) return;
+  for (const auto& fence : member.fences) {
+    if (std::exchange(fence->under_way, true)) continue;
+    member.link->ask(MessageType::member_fence, fence->message, MessageType::done, fence_timeout_ms, alive_,
+                     [this, number, fence](const Result<protocol::Message>& answer) {
+                       fence->under_way = false;
+                       if (!answer) {
+                         set_absent(number, answer.error().message());
+                         return;
+                       }
+                       members_.at(number).fences.remove(fence);
+                       for (const Extent& extent : fence->extents) events_.release(extent);
+                     });
+  }
+}
+
+std::vector<Extent> HomeMembers::fenced_space() const {
+  std::vector<Extent> extents;
+  for (const auto& [number, member] : members_) {
+    for (const auto& fence : member.fences)
+      extents.insert(extents.end(), fence->extents.begin(), fence->extents.end());
+  }
+  return extents;
+}
+
+bool HomeMembers::nobody_writes(std::uint32_t segment) {
+  if (unwritten_.contains(segment)) return true;
+  const std::uint16_t number = member_of(segment);
+  Member& member = members_.at(number);
+  if (member.absence || member.probing.contains(segment)) return false;
+  // All that are wanted now go in one message.
+  if (member.wanted.empty()) {
+    loop_.post([this, number, alive = std::weak_ptr<const bool>(alive_)] {
+      if (!alive.expired()) send_probe(number);
+    });
+  }
+  member.wanted.insert(segment);
+  return false;
+}
+
+void HomeMembers::send_probe(std::uint16_t number) {
+  Member& member = members_.at(number);
+  if (member.absence || member.wanted.empty()) return;
+  wire::MemberProbeT message;
+  message.reservation = segments_.record().id;
+  message.segments.assign(member.wanted.begin(), member.wanted.end());
+  member.probing.merge(std::exchange(member.wanted, {}));
+  member.link->ask(MessageType::member_probe, message, MessageType::member_probed, fence_timeout_ms, alive_,
+                   [this, number, asked = message.segments](const Result<protocol::Message>& answer) {
+                     Member& probed = members_.at(number);
+                     std::set<std::uint32_t> still;  // nobody got a permit since
+                     for (const std::uint32_t segment : asked)
+                       if (probed.probing.erase(segment) > 0) still.insert(segment);
+                     if (!answer) {
+                       set_absent(number, answer.error().message());
+                       return;
+                     }
+                     const auto body = protocol::body_of<wire::MemberProbed>(*answer);
+                     if (!body) return;
+                     for (const std::uint32_t segment : protocol::numbers_of((*body)->segments()))
+                       if (still.contains(segment)) unwritten_.insert(segment);
+                     events_.space_changed();
+                   });
+}
+
+bool HomeMembers::may_free_space() const {
+  return std::ranges::any_of(members_, [](const auto& entry) {
+    const Member& member = entry.second;
+    return !member.absence && (!member.wanted.empty() || !member.probing.empty() ||
+                               std::ranges::any_of(member.fences, [](const auto& fence) {
+                                 return !fence->extents.empty();
+                               }));
+  });
+}
+
+// What lies there
+
+void HomeMembers::sync(const std::set<std::uint32_t>& segments, Synced done) {
+  struct Round {
+    std::size_t left = 0;
+    std::map<std::uint16_t, std::uint64_t> incarnations;
+    std::optional<Error> error;
+    Synced done;
+  };
+  std::map<std::uint16_t, wire::MemberSyncT> messages;
+  for (const std::uint32_t segment : segments) {
+    const std::uint16_t number = member_of(segment);
+    if (const std::string* away = absence(number)) {
+      done(fail(ErrorCode::unavailable, fmt::format("member {} is away: {}", number, *away)));
+      return;
+    }
+    messages[number].segments.push_back(segment);
+  }
+  auto round = std::make_shared<Round>();
+  round->left = messages.size();
+  round->done = std::move(done);
+  for (auto& [number, message] : messages) {
+    message.reservation = segments_.record().id;
+    members_.at(number).link->ask(
+        MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
+        [this, number = number, round](const Result<protocol::Message>& answer) {
+          const auto body = answer ? protocol::body_of<wire::MemberSynced>(*answer) : fail(answer.error());
+          if (body) {
+            round->incarnations[number] = (*body)->storage_incarnation();
+          } else {
+            Error error = body.error();
+            const bool lost = error.code == ErrorCode::disconnected || error.code == ErrorCode::timeout ||
+                              error.code == ErrorCode::cancelled;
+            if (lost) set_absent(number, error.message());
+            if (lost) error.code = ErrorCode::unavailable;
+            round->error = std::move(error);
+          }
+          if (--round->left > 0) return;
+          if (round->error) {
+            round->done(fail(std::move(*round->error)));
+          } else {
+            round->done(std::move(round->incarnations));
+          }
+        });
+  }
+}
+
+}  // namespace forebay::server

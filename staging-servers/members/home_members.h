@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The other members of a reservation whose home this server is: who of them is there, what they are asked, and which of
+// their answers are still to come.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/limited_log.h"
+#include "fabric/permit.h"
+#include "loop/event_loop.h"
+#include "members/member_link.h"
+#include "space/other_members.h"
+#include "space/segments.h"
+
+namespace forebay::server {
+
+class HomeMembers final : public OtherMembers {
+ public:
+  /// What the reservation does when something has changed.
+  struct Events {
+    std::function<void(const Extent&)> release;       ///< is free again
+    std::function<void()> space_changed;              ///< waiters for space may have some
+    std::function<void(std::uint16_t member)> came;   ///< it answers; its storage may be another one
+  };
+
+  /// All of these outlive it.
+  HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, Events events);
+  ~HomeMembers() override;
+
+  const std::string* absence(std::uint16_t member) const override;
+  std::uint64_t server_run(std::uint16_t member) const override { return members_.at(member).server_run; }
+  std::uint64_t storage_incarnation(std::uint16_t member) const override {
+    return members_.at(member).storage_incarnation;
+  }
+  std::optional<std::uint16_t> member_of_root(const std::string& uuid) const override;
+  Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation,
+                                        bool writes) override;
+  std::vector<std::uint8_t> permit(std::uint16_t member, const PermitHolder& holder,
+                                   std::vector<std::uint32_t> segments) override;
+  void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
+             const std::vector<Extent>& extents) override;
+  void fence_all() override;
+  std::vector<Extent> fenced_space() const override;
+  bool nobody_writes(std::uint32_t segment) override;
+  bool may_free_space() const override;
+  void sync(const std::set<std::uint32_t>& segments, Synced done) override;
+
+ private:
+  /// What a member is to be told, until it has answered.
+  struct Fence {
+    wire::MemberFenceT message;
+    std::vector<Extent> extents;
+    bool under_way = false;
+  };
+  struct Member {
+    MemberLink* link = nullptr;
+    std::uint64_t server_run = 0;
+    std::uint64_t storage_incarnation = 0;
+    std::optional<std::string> absence = "has not been asked yet";
+    std::int64_t away_since_ns = 0;  ///< wall clock
+    std::list<std::shared_ptr<Fence>> fences;
+    std::set<std::uint32_t> wanted;   ///< segments to be probed
+    std::set<std::uint32_t> probing;  ///< the question is under way, and nobody got a permit since
+  };
+
+  fabric::Permit permit_of(std::uint16_t member, uid_t uid, std::uint64_t access_generation);
+  std::set<std::uint16_t> others() const;
+  void look();
+  void looked(std::uint16_t member, Result<protocol::Message> answer);
+  Result<void> take_state(std::uint16_t member, const protocol::Message& answer);
+  void set_absent(std::uint16_t member, std::string why);
+  void send_fences(std::uint16_t member);
+  void add_fence(std::uint16_t member, wire::MemberFenceT message, std::vector<Extent> extents);
+  void send_probe(std::uint16_t member);
+  std::uint16_t member_of(std::uint32_t segment) const { return segments_.layout().member_of(segment).value(); }
+
+  EventLoop& loop_;
+  MemberLinks& links_;
+  Segments& segments_;
+  const Events events_;
+  std::map<std::uint16_t, Member> members_;  ///< but for this server's own
+  std::uint64_t next_number_ = 1;            ///< of permits
+  std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
+  std::optional<EventLoop::TimerId> timer_;
+  log::Limited lines_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reservation's share on a server that is not its home: segments, who may touch them by the home's permits, and what
+// the home asks. It knows no streams.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabric/permit.h"
+#include "fabric/write_window.h"
+#include "loop/event_loop.h"
+#include "loop/worker.h"
+#include "space/reservation_space.h"
+
+namespace forebay::server {
+
+class Connection;
+class MemberSession;
+
+class MemberShare {
+ public:
+  struct Services {
+    EventLoop& loop;
+    Device& device;
+    Worker& sync_worker;
+    std::uint64_t storage_incarnation = 0;
+    std::uint64_t server_run = 0;
+  };
+  /// All of these outlive it. `folder`: the share's, for what is to survive.
+  MemberShare(const Services& services, ReservationSpace& space, std::string folder);
+  ~MemberShare();
+
+  ReservationSpace& space() noexcept { return space_; }
+  std::uint64_t storage_incarnation() const noexcept { return services_.storage_incarnation; }
+  std::uint64_t server_run() const noexcept { return services_.server_run; }
+  std::uint64_t syncs() const noexcept { return syncs_; }
+  std::uint64_t permit_seen() const noexcept { return permit_seen_; }
+
+  /// The home lives, and has this reservation.
+  void heard();
+  /// permission_denied unless it is for this share and peer, and not void; unavailable where the home was not heard of
+  /// for too long.
+  Result<void> check(const fabric::Permit& permit, uid_t peer);
+  /// What it lets its holder do is over when the share closes the session, or detach() was called.
+  void attach(MemberSession& session, const fabric::Permit& permit);
+  void detach(MemberSession& session);
+
+  /// Makes permits void, and calls `closed` once nothing that they opened is written to any more.
+  void fence(const wire::MemberFenceT& asked, std::function<void()> closed);
+  /// Which of these nobody has open for writing. protocol if one is not its own.
+  Result<std::vector<std::uint32_t>> unwritten(const std::vector<std::uint32_t>& segments);
+  /// Calls `done` in the loop, unless `wanted` has expired by then, with the number of the sync.
+  Result<void> sync(const std::vector<std::uint32_t>& segments, std::weak_ptr<const bool> wanted,
+                    std::function<void(Result<std::uint64_t>)> done);
+  Result<void> check_own(std::uint32_t segment) const;
+
+ private:
+  struct Fence {
+    std::uint64_t group_below = 0;     ///< permits of `incarnation` and those before it
+    std::uint32_t incarnation = 0;
+    std::map<std::uint32_t, std::uint64_t> ranks_below;  ///< of the incarnation after it, or later ones, by rank
+  };
+  bool is_void(const fabric::Permit& permit) const;
+  void close_void(const std::string& why);
+  void answer_when_closed();
+  Result<void> load_syncs();
+
+  const Services services_;
+  ReservationSpace& space_;
+  const std::string folder_;
+  std::map<MemberSession*, fabric::Permit> sessions_;  ///< with the last permit of each
+  std::vector<std::weak_ptr<fabric::WriteWindow>> closing_;
+  std::vector<std::function<void()>> told_when_closed_;
+  std::optional<EventLoop::TimerId> closing_timer_;
+  std::optional<EventLoop::TimerId> silence_timer_;
+  std::uint64_t all_below_ = 0;
+  std::map<std::string, Fence> fences_;  ///< by stream
+  std::uint64_t permit_seen_ = 0;
+  std::int64_t heard_ns_ = 0;  ///< monotonic
+  std::uint64_t syncs_ = 0;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the home of a reservation over several servers knows of its other members, and asks of them. Answers come later,
+// in the loop. See docs/design/many-servers.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <forebay/protocol/messages_generated.h>
+#include <forebay/result.h>
+
+#include "space/space_map.h"
+
+namespace forebay::server {
+
+/// The writer that a permit is for.
+struct PermitHolder {
+  uid_t uid = 0;
+  std::uint64_t access_generation = 0;
+  std::string stream;  ///< uuid
+  std::uint32_t incarnation = 0;
+  std::uint32_t rank = 0;
+};
+
+class OtherMembers {
+ public:
+  virtual ~OtherMembers() = default;
+
+  // Who is there
+  /// Null while it is there; else what is wrong with it, for people.
+  virtual const std::string* absence(std::uint16_t member) const = 0;
+  /// Which start of its server has the windows and permits of now.
+  virtual std::uint64_t server_run(std::uint16_t member) const = 0;
+  /// As it last said; 0: it has not yet.
+  virtual std::uint64_t storage_incarnation(std::uint16_t member) const = 0;
+  /// The member whose server has this root.
+  virtual std::optional<std::uint16_t> member_of_root(const std::string& uuid) const = 0;
+  /// What a client needs to go there. `writes`: without a permit to read. unavailable while it is away.
+  virtual Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation,
+                                                bool writes) = 0;
+
+  // Who may write there
+  /// To write in these segments, all of which the member has. From now on somebody may.
+  virtual std::vector<std::uint8_t> permit(std::uint16_t member, const PermitHolder& holder,
+                                           std::vector<std::uint32_t> segments) = 0;
+  /// Permits of this group, or of one of its ranks, are void once the member has said so. Then the extents are free.
+  virtual void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
+                     const std::vector<Extent>& extents) = 0;
+  /// The same for everybody's, of all kinds: somebody's rights have become less.
+  virtual void fence_all() = 0;
+  /// Space that is free once a member has answered.
+  virtual std::vector<Extent> fenced_space() const = 0;
+  /// Known since the last permit for the segment. If it is not known, the member is asked; its answer counts as a
+  /// change of space.
+  virtual bool nobody_writes(std::uint32_t segment) = 0;
+  /// An answer that may free space is under way.
+  virtual bool may_free_space() const = 0;
+
+  // What lies there
+  /// Calls `done` once all of these segments are synced, with the storage incarnation of each member that has some; or
+  /// with the first error: unavailable, if nothing was begun.
+  using Synced = std::function<void(Result<std::map<std::uint16_t, std::uint64_t>>)>;
+  virtual void sync(const std::set<std::uint32_t>& segments, Synced done) = 0;
+};
+
+}  // namespace forebay::server
