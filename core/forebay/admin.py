@@ -88,7 +88,9 @@ class Admin(Closing):
         place = address if isinstance(address, Address) else Address.parse(address)
         return self._of(place.reservation)
 
-    def tell_pool_directory(self, manager: str, homes: Iterable[tuple[str, str, str]]) -> None:
+    def tell_pool_directory(
+        self, manager: str, homes: Iterable[tuple[str, str, str]], servers: Iterable[tuple[str, str, str]] = ()
+    ) -> None:
         """Tells the server where the reservations of its pool lie: the manager's.
 
         Parameters
@@ -97,13 +99,15 @@ class Admin(Closing):
             ``"HOST:PORT"`` of the server on the manager's node.
         homes : iterable of (name, id, server)
             All reservations of the pool.
+        servers : iterable of (uuid, name, server)
+            All its servers, by the uuids of their roots.
 
         Raises
         ------
         RefusedError
             The server belongs to no pool.
         """
-        self._core.tell_pool_directory(manager, list(homes))
+        self._core.tell_pool_directory(manager, list(homes), list(servers))
 
     def server(self) -> ServerInfo:
         """The server's version, root, pid and pool."""
@@ -136,6 +140,8 @@ class Admin(Closing):
         owner_gid: int | None = None,
         pool: str = "",
         account: str = "",
+        id: str = "",
+        members: Iterable[tuple[str, int]] = (),
     ) -> ReservationInfo:
         """Creates a reservation; idempotent.
 
@@ -154,6 +160,11 @@ class Admin(Closing):
             None: the caller. Only the server's own user or root may name another.
         pool, account : str
             Of the manager, which finds them again after the loss of its database. Empty: the default pool, no account.
+        id : str
+            A uuid; empty: the server draws one.
+        members : iterable of (str, int)
+            For a reservation over several servers, all of which are asked alike: the uuid of each one's root and the
+            bytes that it gives for streams, the home first. Empty: the server that is asked has all of it.
 
         Raises
         ------
@@ -171,6 +182,8 @@ class Admin(Closing):
             owner_gid,
             text("the name of a pool", pool),
             text("the name of an account", account),
+            id,
+            list(members),
         )
         return ReservationInfo.from_native(info)
 

@@ -311,6 +311,15 @@ class Share(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ReservationMember(Record):
+    """What one server of a pool gives to a reservation."""
+
+    server: str  #: uuid of its root
+    capacity_bytes: int  #: for streams; of the home with what is kept for journals
+    segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationInfo(Record):
     """A reservation as its server knows it."""
 
@@ -333,6 +342,8 @@ class ReservationInfo(Record):
     files_left: tuple[str, ...] = ()  #: what of files/ the shares do not reach as yet, a line each
     pool: str = ""  #: of the manager that made it; empty: the default pool
     account: str = ""  #: that the manager counts it for; empty: none
+    members: tuple[ReservationMember, ...] = ()  #: the home first
+    home: bool = True  #: the server that was asked is the home; else it has only a share
 
 
 @dataclass(frozen=True, slots=True)

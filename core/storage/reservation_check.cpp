@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "base/bounds.h"
 #include "base/name_rule.h"
+#include "base/return_error.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
 #include "storage/framing.h"
@@ -29,6 +31,9 @@ static_assert(static_cast<int>(Rights::none) == 1 && static_cast<int>(Rights::re
 constexpr std::uint64_t segment_bytes_min = std::uint64_t{1} << 20;
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{256} << 20;
 constexpr std::uint64_t segments_wanted = 32;
+/// Of each member of several, at least.
+constexpr std::uint64_t member_segments_wanted = 8;
+constexpr std::uint64_t stripe_bytes_max = std::uint64_t{8} << 20;
 constexpr std::uint64_t journal_reserve_bytes_min = std::uint64_t{1} << 20;
 constexpr std::uint64_t journal_reserve_bytes_max = std::uint64_t{64} << 20;
 constexpr std::uint64_t journal_reserve_share = 64;
@@ -38,35 +43,98 @@ tl::unexpected<Error> bad_reservation(const std::string& what) {
   return fail(ErrorCode::invalid_argument, "the reservation's " + what);
 }
 
+/// Of several members each is another server, and gives what its segments take.
+Result<void> check_reservation_members(const reservation::ReservationT& record) {
+  if (record.members.size() == 1) return {};
+  std::set<std::string> servers;
+  std::uint64_t capacity_bytes = 0;
+  for (std::size_t number = 0; number < record.members.size(); ++number) {
+    const reservation::MemberT& member = *record.members[number];
+    if (!is_uuid(member.server) || !servers.insert(member.server).second)
+      return bad_reservation("members are not different servers");
+    const std::uint64_t kept_bytes = number == 0 ? record.journal_reserve_bytes : 0;
+    const auto taken = checked_add(std::uint64_t{member.segments} * record.segment_bytes, kept_bytes);
+    const auto all = checked_add(capacity_bytes, member.capacity_bytes);
+    if (member.segments == 0 || !taken || *taken > member.capacity_bytes || !all)
+      return bad_reservation("member " + std::to_string(number) + " has segments that do not fit into its capacity");
+    capacity_bytes = *all;
+  }
+  if (capacity_bytes != record.capacity_bytes) return bad_reservation("members' capacities do not add up to its own");
+  return {};
+}
+
 }  // namespace
 
-std::uint64_t granted_bytes(const reservation::ReservationT& record) noexcept {
-  return record.capacity_bytes + record.files_bytes;
+std::uint64_t granted_bytes(const reservation::ReservationT& record, std::uint16_t member) noexcept {
+  if (record.members.size() <= 1) return record.capacity_bytes + record.files_bytes;
+  if (member >= record.members.size()) return 0;
+  return record.members[member]->capacity_bytes + (member == 0 ? record.files_bytes : 0);
+}
+
+std::optional<std::uint16_t> member_of_root(const reservation::ReservationT& record, const std::string& uuid) {
+  const auto found = std::ranges::find_if(record.members, [&](const auto& member) { return member->server == uuid; });
+  if (found == record.members.end()) return std::nullopt;
+  return static_cast<std::uint16_t>(found - record.members.begin());
 }
 
 Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes, std::uint64_t files_bytes) {
+  return layout_for(std::span(&capacity_bytes, 1), files_bytes);
+}
+
+Result<ReservationLayout> layout_for(std::span<const std::uint64_t> member_bytes, std::uint64_t files_bytes) {
+  const bool several = member_bytes.size() > 1;
+  std::uint64_t capacity_bytes = 0;
+  for (const std::uint64_t bytes : member_bytes) {
+    if (bytes > capacity_bytes_max - capacity_bytes) capacity_bytes = capacity_bytes_max + 1;
+    if (capacity_bytes <= capacity_bytes_max) capacity_bytes += bytes;
+  }
   if (capacity_bytes > capacity_bytes_max || files_bytes > capacity_bytes_max) {
     return fail(ErrorCode::invalid_argument, "a reservation can have at most " +
                                                  std::to_string(capacity_bytes_max >> 40) +
-                                                 " TiB for streams on one server, and the same for files");
+                                                 " TiB for streams, and the same for files");
   }
   ReservationLayout layout;
   layout.files_bytes = round_up(files_bytes, granularity_bytes);
   layout.segment_bytes = segment_bytes_min;
-  if (capacity_bytes == 0 && files_bytes > 0) return layout;
+  layout.stripe_bytes = segment_bytes_min;
+  layout.segments.assign(member_bytes.size(), 0);
+  layout.member_bytes.assign(member_bytes.size(), 0);
+  if (!several && capacity_bytes == 0 && files_bytes > 0) return layout;
+  if (several && std::ranges::any_of(member_bytes, [](std::uint64_t bytes) { return bytes < capacity_bytes_min; })) {
+    return fail(ErrorCode::invalid_argument,
+                "each server gives at least " + size_text(capacity_bytes_min) +
+                    " for streams; ask for more, or for fewer servers");
+  }
   if (capacity_bytes < capacity_bytes_min) {
     return fail(ErrorCode::invalid_argument, "a reservation needs at least " +
                                                  std::to_string(capacity_bytes_min >> 20) +
                                                  " MiB for streams (or none, " + "if it has a capacity for files); " +
                                                  size_text(capacity_bytes) + " were requested");
   }
-  layout.capacity_bytes = round_up(capacity_bytes, granularity_bytes);
+  for (std::size_t member = 0; member < member_bytes.size(); ++member) {
+    layout.member_bytes[member] = round_up(member_bytes[member], granularity_bytes);
+    layout.capacity_bytes += layout.member_bytes[member];
+  }
   layout.segment_bytes =
       std::clamp(std::bit_floor(layout.capacity_bytes / segments_wanted), segment_bytes_min, segment_bytes_max);
   layout.journal_reserve_bytes =
       std::clamp(layout.capacity_bytes / journal_reserve_share, journal_reserve_bytes_min, journal_reserve_bytes_max);
-  layout.segments =
-      static_cast<std::uint32_t>((layout.capacity_bytes - layout.journal_reserve_bytes) / layout.segment_bytes);
+  if (several) {
+    // The home has to have room for metadata beside its journals, and each member for several writers.
+    const std::uint64_t home_bytes = layout.member_bytes.front();
+    layout.journal_reserve_bytes =
+        std::max(journal_reserve_bytes_min, std::min(layout.journal_reserve_bytes, home_bytes / 4));
+    const std::uint64_t least = std::min(home_bytes - layout.journal_reserve_bytes,
+                                         *std::ranges::min_element(layout.member_bytes));
+    layout.segment_bytes =
+        std::max(segment_bytes_min, std::min(layout.segment_bytes, std::bit_floor(least / member_segments_wanted)));
+  }
+  layout.stripe_bytes = several ? std::min(layout.segment_bytes, stripe_bytes_max) : layout.segment_bytes;
+  for (std::size_t member = 0; member < member_bytes.size(); ++member) {
+    const std::uint64_t kept_bytes = member == 0 ? layout.journal_reserve_bytes : 0;
+    layout.segments[member] =
+        static_cast<std::uint32_t>((layout.member_bytes[member] - kept_bytes) / layout.segment_bytes);
+  }
   return layout;
 }
 
@@ -83,15 +151,20 @@ Result<void> check_reservation(const reservation::ReservationT& record) {
       record.segment_bytes > segment_bytes_max) {
     return bad_reservation("segment size of " + std::to_string(record.segment_bytes) + " bytes is impossible");
   }
-  if (record.members.size() != 1)
-    return bad_reservation("member count is " + std::to_string(record.members.size()) + "; this version supports one");
-  const std::uint32_t segments = record.members.front()->segments;
+  if (record.members.empty() || record.members.size() > members_max)
+    return bad_reservation("member count is " + std::to_string(record.members.size()) + "; 1 to " +
+                           std::to_string(members_max) + " are possible");
+  RETURN_IF_ERROR(check_reservation_members(record));
+  std::uint64_t segments = 0;
+  for (const auto& member : record.members) segments += member->segments;
   if (record.files_bytes > capacity_bytes_max || record.capacity_bytes > capacity_bytes_max)
     return bad_reservation("capacity of " + std::to_string(record.capacity_bytes) + " bytes for streams and " +
                            std::to_string(record.files_bytes) + " for files is impossible");
   const bool for_files_only = record.capacity_bytes == 0 && record.files_bytes > 0;
+  if (segments > segments_max)
+    return bad_reservation(std::to_string(segments) + " segments are more than can be");
   const auto taken = checked_add(segments * record.segment_bytes, record.journal_reserve_bytes);
-  if ((segments == 0) != for_files_only || segments > segments_max || !taken || *taken > record.capacity_bytes) {
+  if ((segments == 0) != for_files_only || !taken || *taken > record.capacity_bytes) {
     return bad_reservation(std::to_string(segments) + " segments and the journals' reserve do not fit into " +
                            std::to_string(record.capacity_bytes) + " bytes");
   }

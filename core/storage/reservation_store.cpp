@@ -125,7 +125,7 @@ Result<std::unique_ptr<ReservationStore>> ReservationStore::open(Device& device,
   return store;
 }
 
-Result<void> ReservationStore::create(const reservation::ReservationT& record) {
+Result<void> ReservationStore::create(const reservation::ReservationT& record, std::uint16_t member) {
   RETURN_IF_ERROR(check_reservation(record));
   const std::string& id = record.id;
   if (auto there = read_record(id); there) {
@@ -137,7 +137,7 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
   }
   const std::string unfinished = unfinished_name(id);
   RETURN_IF_ERROR(delete_whole(reservations_directory(), unfinished));
-  if (auto filled = fill(record, reservations_directory() + "/" + unfinished); !filled) {
+  if (auto filled = fill(record, member, reservations_directory() + "/" + unfinished); !filled) {
     Error error = std::move(filled.error());
     if (auto undone = delete_whole(reservations_directory(), unfinished); !undone) {
       error.what += "; what was created of it could not be removed either; the next start removes it: " +
@@ -214,30 +214,31 @@ Result<void> ReservationStore::write_record(const reservation::ReservationT& rec
   return write_whole(device_, path, "reservation", frame);
 }
 
-Result<void> ReservationStore::fill(const reservation::ReservationT& record, const std::string& path) {
-  const std::uint32_t segments = record.members.front()->segments;
+Result<void> ReservationStore::fill(const reservation::ReservationT& record, std::uint16_t member,
+                                    const std::string& path) {
+  const auto [first, end] = layout_of(record).segments_of(member);
   const std::string segments_path = path + "/segments";
   const bool foreign_owner = record.owner_uid != ::geteuid();
-  const auto allocate = [&]() -> Result<void> {
-    for (std::uint32_t segment = 0; segment < segments; ++segment) {
+  const auto allocate = [&, first = first, end = end]() -> Result<void> {
+    for (std::uint32_t segment = first; segment < end; ++segment) {
       ASSIGN_OR_RETURN(auto file, device_.open(segments_path + "/" + std::to_string(segment), OpenMode::create_new));
       if (auto allocated = file->allocate(record.segment_bytes); !allocated) {
         Error error = with_place(std::move(allocated.error()),
-                                 "segment " + std::to_string(segment) + " of " + std::to_string(segments));
+                                 "segment " + std::to_string(segment) + " of " + std::to_string(end));
         return fail(std::move(error));
       }
     }
     return {};
   };
   // After all are allocated: the first sync then makes most of the others cheap.
-  const auto sync = [&]() -> Result<void> {
-    for (std::uint32_t segment = 0; segment < segments; ++segment) {
+  const auto sync = [&, first = first, end = end]() -> Result<void> {
+    for (std::uint32_t segment = first; segment < end; ++segment) {
       ASSIGN_OR_RETURN(auto file, device_.open(segments_path + "/" + std::to_string(segment), OpenMode::read_write));
       RETURN_IF_ERROR(file->sync());
     }
     return device_.sync_directory(segments_path);
   };
-  const bool in_image = holds_files_ && record.files_bytes > 0;
+  const bool in_image = holds_files_ && record.files_bytes > 0 && member == 0;
   const auto hold_files = [&] { return in_image ? make_image(path, record.files_bytes) : Result<void>(); };
   // Whose files they are lies in the image.
   const auto sync_image = [&]() -> Result<void> {
@@ -247,6 +248,7 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
     return image->sync();
   };
   const auto give_files = [&]() -> Result<void> {
+    if (member != 0) return {};
     const std::string files = path + "/files";
     if (::geteuid() == 0 && ::chown(files.c_str(), record.owner_uid, record.owner_gid) != 0) {
       return system_error(errno, "cannot give files/ to its owner", files);

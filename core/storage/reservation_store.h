@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +25,9 @@ struct ReservationLayout {
   std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the granularity
   std::uint64_t files_bytes = 0;     ///< for files/, rounded up as well
   std::uint64_t segment_bytes = 0;   ///< power of two, 1 MiB to 256 MiB, about a 32nd of the capacity
-  std::uint32_t segments = 0;
+  std::vector<std::uint32_t> segments;  ///< of each member, the home first
+  std::vector<std::uint64_t> member_bytes;  ///< of `capacity_bytes`, likewise
+  std::uint64_t stripe_bytes = 0;           ///< larger blocks spread over all members
   std::uint64_t journal_reserve_bytes = 0;  ///< kept for journals, so that ends, drops and withdrawals always have room
 };
 inline constexpr std::uint64_t granularity_bytes = std::uint64_t{1} << 20;
@@ -31,8 +35,14 @@ inline constexpr std::uint64_t capacity_bytes_min = std::uint64_t{8} << 20;
 /// invalid_argument for a capacity below capacity_bytes_min, unless it is 0 and there is one for files.
 Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes, std::uint64_t files_bytes = 0);
 
-/// What the reservation takes of the pool: for streams and for files.
-std::uint64_t granted_bytes(const reservation::ReservationT& record) noexcept;
+/// The same over several servers, which have these capacities for streams, the home first.
+Result<ReservationLayout> layout_for(std::span<const std::uint64_t> member_bytes, std::uint64_t files_bytes);
+inline constexpr std::size_t members_max = 1024;
+
+/// What the reservation takes on one of its members: for streams and, on the home, for files.
+std::uint64_t granted_bytes(const reservation::ReservationT& record, std::uint16_t member) noexcept;
+/// Which of its members the server with this root is; nothing if it is none.
+std::optional<std::uint16_t> member_of_root(const reservation::ReservationT& record, const std::string& uuid);
 
 /// On which member each segment lies.
 SegmentLayout layout_of(const reservation::ReservationT& record);
@@ -54,10 +64,10 @@ class ReservationStore {
   bool has_its_files(const std::string& id) const;
 
   /// Makes a reservation whole: folder under a temporary name, segments with their space allocated (no_space undoes
-  /// everything), identity file, sync, rename. `record.members` has one member with the segments' number. Succeeds if
+  /// everything), identity file, sync, rename. `member`: which one this server is, and so whose segments. Succeeds if
   /// the same record is there already. Errors: invalid_argument, already_exists (the id, with another record),
   /// no_space, io_error.
-  Result<void> create(const reservation::ReservationT& record);
+  Result<void> create(const reservation::ReservationT& record, std::uint16_t member = 0);
 
   /// Writes the record of a reservation that exists anew. After a crash it is the old one or this.
   Result<void> replace_record(const reservation::ReservationT& record);
@@ -113,7 +123,7 @@ class ReservationStore {
   /// Unmounts the image of files/ in folder `path`, if there is one.
   Result<void> unmount_image(const std::string& path);
   /// Makes everything of the reservation in folder `path`, synced.
-  Result<void> fill(const reservation::ReservationT& record, const std::string& path);
+  Result<void> fill(const reservation::ReservationT& record, std::uint16_t member, const std::string& path);
   Result<void> write_record(const reservation::ReservationT& record, const std::string& path);
   Result<reservation::ReservationT> read_record(const std::string& id) const;
   /// The record, after a look at all that belongs to it.

@@ -16,6 +16,7 @@
 #include "base/size_text.h"
 #include "base/uuid.h"
 #include "protocol/record_conversion.h"
+#include "storage/reservation_check.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -59,7 +60,13 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
     return fail(ErrorCode::invalid_argument, "the lifetime must be job or persistent", where);
   if (wanted.pool.size() > name_bytes_max || wanted.account.size() > name_bytes_max)
     return fail(ErrorCode::invalid_argument, "names of pools and accounts have 64 bytes at most", where);
-  ASSIGN_OR_RETURN(auto layout, storage::layout_for(wanted.capacity_bytes, wanted.files_bytes));
+  const std::string own_root = server.info().uuid;
+  if ((!wanted.id.empty() && !is_uuid(wanted.id)) || wanted.members.size() > storage::members_max)
+    return fail(ErrorCode::invalid_argument, "a reservation's id is a uuid, and it has 1024 members at most", where);
+  std::vector<std::uint64_t> member_bytes;
+  for (const auto& member : wanted.members) member_bytes.push_back(member->capacity_bytes);
+  ASSIGN_OR_RETURN(auto layout, member_bytes.empty() ? storage::layout_for(wanted.capacity_bytes, wanted.files_bytes)
+                                                     : storage::layout_for(member_bytes, wanted.files_bytes));
   if (auto held = server.stream_services().store.check_files_capacity(layout.files_bytes); !held) {
     held.error().where = where;
     return held;
@@ -67,20 +74,27 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   if (postpone_if_in_work(wanted.name, message, false)) return {};
 
   reservation::ReservationT record;
-  record.id = random_uuid();
+  record.id = wanted.id.empty() ? random_uuid() : wanted.id;
   record.name = wanted.name;
   record.capacity_bytes = layout.capacity_bytes;
   record.files_bytes = layout.files_bytes;
   record.segment_bytes = layout.segment_bytes;
   record.journal_reserve_bytes = layout.journal_reserve_bytes;
-  record.stripe_bytes = layout.segment_bytes;
+  record.stripe_bytes = layout.stripe_bytes;
   record.lifetime = wanted.lifetime;
   record.owner_uid = wanted.owner_uid.value_or(peer.uid);
   record.owner_gid = wanted.owner_gid.value_or(peer.gid);
   record.created_ns = wall_clock_ns();
-  record.members.push_back(std::make_unique<reservation::MemberT>());
-  record.members.front()->server = server.info().uuid;
-  record.members.front()->segments = layout.segments;
+  for (std::size_t number = 0; number < layout.segments.size(); ++number) {
+    auto member = std::make_unique<reservation::MemberT>();
+    member->server = wanted.members.empty() ? own_root : wanted.members[number]->server;
+    member->segments = layout.segments[number];
+    member->capacity_bytes = layout.member_bytes[number];
+    record.members.push_back(std::move(member));
+  }
+  const auto own = storage::member_of_root(record, own_root);
+  if (!own) return fail(ErrorCode::invalid_argument, "this server is none of the reservation's members", where);
+  RETURN_IF_ERROR(storage::check_reservation(record));
   record.pool = wanted.pool;
   record.account = wanted.account;
 
@@ -88,6 +102,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
     const auto& have = existing->second->record();
     const bool same = have.capacity_bytes == record.capacity_bytes && have.files_bytes == record.files_bytes &&
                       have.lifetime == record.lifetime && have.owner_uid == record.owner_uid &&
+                      have.members.size() == record.members.size() && (wanted.id.empty() || have.id == wanted.id) &&
                       !existing->second->retiring();
     if (!same) {
       return fail(
@@ -102,7 +117,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
     return {};
   }
   const ServerInfo pool = server.info();
-  const std::uint64_t granted_bytes = storage::granted_bytes(record);
+  const std::uint64_t granted_bytes = storage::granted_bytes(record, *own);
   if (granted_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
     return fail(ErrorCode::no_space,
                 fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
@@ -110,7 +125,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
                             size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(granted_bytes)),
                 where);
   }
-  if (server.files_groups()) {
+  if (server.files_groups() && *own == 0) {
     ASSIGN_OR_RETURN(record.files_group, reservations.free_files_group(*server.files_groups()));
   }
   reservations.names_in_work.try_emplace(record.name);
@@ -118,13 +133,13 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   reservations.files_groups_in_work.insert(record.files_group);
   auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
   server.side_worker().add(
-      [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
-        auto created = server.stream_services().store.create(*shared);
+      [&server, &reservations, this, alive = connection_.alive(), shared, own = *own, request = message.request] {
+        auto created = server.stream_services().store.create(*shared, own);
         fail_point("server.reservation.created");
-        server.stream_services().loop.post([&server, &reservations, this, alive, shared, request,
+        server.stream_services().loop.post([&server, &reservations, this, alive, shared, own, request,
                                             created = std::move(created)] {
           reservations.end_work(shared->name);
-          reservations.bytes_in_work -= storage::granted_bytes(*shared);
+          reservations.bytes_in_work -= storage::granted_bytes(*shared, own);
           reservations.files_groups_in_work.erase(shared->files_group);
           if (!created) {
             if (alive.expired()) return;
@@ -138,7 +153,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
             return;
           }
           log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes,
-                    shared->members.front()->segments);
+                    shared->members[own]->segments);
           Reservation& reservation = reservations.add(std::move(*shared));
           if (alive.expired()) return;
           connection_.answer(protocol::MessageType::reservations_answer, request,
@@ -222,14 +237,17 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
+  // Shares of reservations whose home is another server are the manager's to know.
+  const bool with_shares = connection_.peer().administrator;
   if (!asked.name.empty()) {
-    ASSIGN_OR_RETURN(auto reservation, reservations.find(asked.name, connection_.peer(), Rights::read));
+    ASSIGN_OR_RETURN(auto reservation, with_shares ? reservations.find_any(asked.name, connection_.peer(), Rights::read)
+                                                   : reservations.find(asked.name, connection_.peer(), Rights::read));
     // The manager, which asks as an administrator, tells others what it hears.
     const bool owners = connection_.peer().uid == reservation->record().owner_uid;
     infos.push_back(owners ? reservation->owners_info() : reservation->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
-      if (!reservation->retiring() && reservation->rights_of(connection_.peer()).allow(Rights::read))
+      if (!reservation->retiring() && (with_shares || reservation->is_home()) && reservation->rights_of(connection_.peer()).allow(Rights::read))
         infos.push_back(reservation->info());
     }
   }

@@ -106,7 +106,8 @@ class Server final : public ConnectionHost,
   }
   Result<void> revoke_token(const std::string& token) override;
   Result<wire::HomeAnswerT> home(const Peer& peer, const wire::HomeQueryT& query) override {
-    return pool_->home(peer, query, reservations_->all().contains(query.reservation));
+    const auto found = reservations_->all().find(query.reservation);
+    return pool_->home(peer, query, found != reservations_->all().end() && found->second->is_home());
   }
   Result<void> learn(const wire::PoolDirectoryT& directory) override { return pool_->learn(directory); }
   Result<void> call_manager(const Peer& peer, const wire::ManagerCallT& call, std::weak_ptr<const bool> wanted,

@@ -156,7 +156,14 @@ Result<void> ServerPool::take(const wire::PoolDirectoryT& directory) {
     RETURN_IF_ERROR(parse_server(entry->server));
     homes[entry->name] = {entry->id, entry->server};
   }
+  std::map<std::string, PoolServer, std::less<>> servers;
+  for (const auto& entry : directory.servers) {
+    if (!is_uuid(entry->uuid)) return fail(ErrorCode::invalid_argument, "a server of the pool's directory has no uuid");
+    RETURN_IF_ERROR(parse_server(entry->server));
+    servers[entry->uuid] = {entry->name, entry->server};
+  }
   homes_ = std::move(homes);
+  servers_ = std::move(servers);
   manager_ = directory.manager;
   return {};
 }

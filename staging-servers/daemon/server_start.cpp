@@ -199,14 +199,15 @@ Result<void> Server::recover() {
       unread_.push_back(record.id);
       continue;
     }
-    const std::string& server = record.members.front()->server;
-    if (server != identity_.uuid) {
+    const auto member = storage::member_of_root(record, identity_.uuid);
+    if (!member) {
+      const std::string& server = record.members.front()->server;
       start_problems_.push_back("reservation " + record.name + " (id " + record.id + ") belongs to root " + server +
                                 ", this one is " + identity_.uuid + "; it is left alone: move it back to its root");
       unread_.push_back(record.id);
       continue;
     }
-    if (record.files_group == 0 && files_groups_) {
+    if (record.files_group == 0 && files_groups_ && *member == 0) {
       // Made where there were none: its own lists get one in the background.
       ASSIGN_OR_RETURN(record.files_group, reservations_->free_files_group(*files_groups_));
       record.files_access_due = true;

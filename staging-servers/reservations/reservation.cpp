@@ -17,21 +17,12 @@
 #include "streams/stream_recovery.h"
 
 namespace forebay::server {
-namespace {
-
-std::uint16_t member_of(const reservation::ReservationT& record, const std::string& root_uuid) {
-  for (std::size_t member = 1; member < record.members.size(); ++member)
-    if (record.members[member]->server == root_uuid) return static_cast<std::uint16_t>(member);
-  return 0;
-}
-
-}  // namespace
-
 Reservation::Reservation(ReservationHost& host, reservation::ReservationT record)
     : host_(host),
       services_(host.stream_services()),
       record_(std::move(record)),
-      space_(services_.loop, services_.device, services_.store, record_, member_of(record_, services_.root_uuid)) {
+      space_(services_.loop, services_.device, services_.store, record_,
+             storage::member_of_root(record_, services_.root_uuid).value_or(0)) {
   space_.guard().work_in([this](std::function<void()> job) { services_.errand_worker.add(std::move(job)); });
   Segments& segments = space_.segments();
   if (!is_home()) {
@@ -286,7 +277,10 @@ ReservationInfo Reservation::info() const {
   info.name = name();
   info.id = record_.id;
   info.capacity_bytes = record_.capacity_bytes;
-  info.used_bytes = space_.map().total_bytes() - space_.map().free_bytes() - space_.journal_room().lent_bytes() +
+  std::uint64_t closed_bytes = 0;  // of members that are away, or not this server's to tell
+  for (std::uint32_t segment = 0; segment < space_.map().segment_count(); ++segment)
+    if (space_.segments().is_away(segment)) closed_bytes += space_.map().unheld(segment).total();
+  info.used_bytes = space_.map().total_bytes() - closed_bytes - space_.map().free_bytes() - space_.journal_room().lent_bytes() +
                     space_.journal_room().taken_bytes();
   info.files_bytes = record_.files_bytes;
   info.segment_bytes = record_.segment_bytes;
@@ -301,6 +295,9 @@ ReservationInfo Reservation::info() const {
   info.files_group = record_.files_group;
   info.pool = record_.pool;
   info.account = record_.account;
+  for (const auto& member : record_.members)
+    info.members.push_back({member->server, member->capacity_bytes, member->segments});
+  info.home = is_home();
   return info;
 }
 

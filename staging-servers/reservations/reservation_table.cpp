@@ -29,6 +29,13 @@ Result<void> check_reservation_name(const std::string& name) {
 }
 
 Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer, Rights needed) {
+  ASSIGN_OR_RETURN(Reservation* const found, find_any(name, peer, needed));
+  if (found->is_home()) return found;
+  return fail(ErrorCode::refused, "the reservation's home is another server; this one has only a share of its segments",
+              "reservation " + name);
+}
+
+Result<Reservation*> ReservationTable::find_any(const std::string& name, const Peer& peer, Rights needed) {
   RETURN_IF_ERROR(check_reservation_name(name));
   const auto found = reservations_.find(name);
   const bool exists = found != reservations_.end() && !found->second->retiring();
@@ -44,9 +51,9 @@ Result<Reservation*> ReservationTable::find(const std::string& name, const Peer&
 
 Reservation& ReservationTable::add(reservation::ReservationT record) {
   const std::string name = record.name;
-  granted_bytes_ += storage::granted_bytes(record);
   auto& slot = reservations_[name];
   slot = std::make_unique<Reservation>(host_, std::move(record));
+  granted_bytes_ += storage::granted_bytes(slot->record(), slot->own_member());
   return *slot;
 }
 
@@ -64,7 +71,7 @@ void ReservationTable::forget(const std::string& name) {
           *stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
       stream->removed();
     }
-    granted_bytes_ -= storage::granted_bytes(found->second->record());
+    granted_bytes_ -= storage::granted_bytes(found->second->record(), found->second->own_member());
     with_streams_.erase(found->second.get());
     reservations_.erase(found);
   }
@@ -74,9 +81,9 @@ void ReservationTable::forget(const std::string& name) {
 }
 
 void ReservationTable::set_grant(Reservation& reservation, const reservation::ReservationT& record) {
-  granted_bytes_ -= storage::granted_bytes(reservation.record());
+  granted_bytes_ -= storage::granted_bytes(reservation.record(), reservation.own_member());
   reservation.set_grant(record);
-  granted_bytes_ += storage::granted_bytes(reservation.record());
+  granted_bytes_ += storage::granted_bytes(reservation.record(), reservation.own_member());
 }
 
 void ReservationTable::finish_sharing() {

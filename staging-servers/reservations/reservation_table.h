@@ -35,6 +35,8 @@ class ReservationTable {
   /// invalid_argument for what cannot be a name; not_found, or permission_denied with the same words for those that may
   /// not know; permission_denied for those that may do less than this.
   Result<Reservation*> find(const std::string& name, const Peer& peer, Rights needed);
+  /// The same where this server is not its home; find() refuses that, for streams and files are there.
+  Result<Reservation*> find_any(const std::string& name, const Peer& peer, Rights needed);
   /// After the folder is whole on disk.
   Reservation& add(reservation::ReservationT record);
   /// It is destroyed: its clients are told.

@@ -182,7 +182,7 @@ std::vector<std::pair<std::uint64_t, std::uint32_t>> JournalRoom::lendable_segme
     const auto lent = lent_.find(segment);
     const std::uint64_t given = lent == lent_.end() ? 0 : lent->second;
     const std::uint64_t bytes = map_.unheld(segment).total();
-    if (bytes < given + bytes_min || segments_.is_unusable(segment)) continue;
+    if (bytes < given + bytes_min || segments_.is_unusable(segment) || !segments_.is_own(segment)) continue;
     if (lent == lent_.end()) {
       const auto owner = map_.owner(segment);
       if ((owner && segments_.is_living(*owner)) || longest(map_.unheld(segment)) < bytes_min) continue;
@@ -312,7 +312,7 @@ void JournalRoom::learn_lent_segments() {
   for (std::uint32_t segment = 0; segment < map_.segment_count(); ++segment) {
     struct stat status{};
     const std::string path = segments_.path(segment);
-    if (segments_.is_unusable(segment) || ::stat(path.c_str(), &status) != 0) continue;
+    if (!segments_.is_own(segment) || segments_.is_unusable(segment) || ::stat(path.c_str(), &status) != 0) continue;
     const std::uint64_t taken = static_cast<std::uint64_t>(status.st_blocks) * stat_block_bytes;
     if (taken >= segments_.record().segment_bytes) continue;
     map_.close(segment);

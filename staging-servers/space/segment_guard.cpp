@@ -52,6 +52,7 @@ std::string SegmentGuard::damaged(std::uint32_t segment, std::string what) {
 
 void SegmentGuard::begin() {
   for (std::uint32_t segment = 0; segment < segments_.map().segment_count(); ++segment) {
+    if (!segments_.is_own(segment)) continue;  // its server looks at it
     (void)look(segment);
     note_taken(segment);
   }
@@ -119,6 +120,7 @@ bool SegmentGuard::mend() {
   const auto all_damaged = segments_.damaged();
   for (const auto& [segment, what] : all_damaged) {
     const std::uint64_t bytes = segments_.record().segment_bytes;
+    if (!segments_.is_own(segment)) continue;
     if (segments_.map().unheld(segment).total() != bytes || segments_.has_failed(segment)) continue;
     const std::string path = segments_.path(segment);
     const auto size = size_of(path);

@@ -333,6 +333,13 @@ Result<void> Admin::tell_pool_directory(const PoolDirectory& directory) {
     entry->server = home.server;
     table.homes.push_back(std::move(entry));
   }
+  for (const ServerOfPool& server : directory.servers) {
+    auto entry = std::make_unique<wire::ServerEntryT>();
+    entry->uuid = server.uuid;
+    entry->name = server.name;
+    entry->server = server.server;
+    table.servers.push_back(std::move(entry));
+  }
   return impl_->order(MessageType::pool_directory, table, impl_->place.text());
 }
 

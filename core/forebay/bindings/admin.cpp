@@ -30,15 +30,19 @@ class PythonAdmin {
 
   nb::dict create_reservation(std::string name, std::uint64_t capacity_bytes, std::uint64_t files_bytes,
                               const std::string& lifetime, std::optional<std::uint32_t> owner_uid,
-                              std::optional<std::uint32_t> owner_gid, std::string pool, std::string account) {
-    const ReservationSpec spec{.name = std::move(name),
+                              std::optional<std::uint32_t> owner_gid, std::string pool, std::string account,
+                              std::string id, const std::vector<std::pair<std::string, std::uint64_t>>& members) {
+    ReservationSpec spec{.name = std::move(name),
                                .capacity_bytes = capacity_bytes,
                                .files_bytes = files_bytes,
                                .lifetime = choice("lifetime", lifetime, lifetimes),
                                .owner_uid = owner_uid,
                                .owner_gid = owner_gid,
                                .pool = std::move(pool),
-                               .account = std::move(account)};
+                               .account = std::move(account),
+                               .id = std::move(id),
+                               .members = {}};
+    for (const auto& [server, bytes] : members) spec.members.push_back({server, bytes});
     return dict_of(handle_.call([&](Admin& admin) { return admin.create_reservation(spec); }));
   }
 
@@ -127,9 +131,11 @@ class PythonAdmin {
   }
 
   void tell_pool_directory(std::string manager,
-                           const std::vector<std::tuple<std::string, std::string, std::string>>& homes) {
-    PoolDirectory directory{std::move(manager), {}};
+                           const std::vector<std::tuple<std::string, std::string, std::string>>& homes,
+                           const std::vector<std::tuple<std::string, std::string, std::string>>& servers) {
+    PoolDirectory directory{std::move(manager), {}, {}};
     for (const auto& [name, id, server] : homes) directory.homes.push_back({name, id, server});
+    for (const auto& [uuid, name, server] : servers) directory.servers.push_back({uuid, name, server});
     handle_.call([&](Admin& admin) { return admin.tell_pool_directory(directory); });
   }
 
@@ -212,7 +218,8 @@ void bind_admin(nb::module_& module) {
       .def("server", &PythonAdmin::server)
       .def("ping", &PythonAdmin::ping, "requests"_a, "size_bytes"_a)
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
-           "lifetime"_a, "owner_uid"_a.none(), "owner_gid"_a.none(), "pool"_a, "account"_a)
+           "lifetime"_a, "owner_uid"_a.none(), "owner_gid"_a.none(), "pool"_a, "account"_a, "id"_a,
+           "members"_a)
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
       .def("adopt_files", &PythonAdmin::adopt_files, "name"_a, "path"_a)
       .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)
@@ -232,7 +239,7 @@ void bind_admin(nb::module_& module) {
       .def("drop_steps", &PythonAdmin::drop_steps, "address"_a, "steps"_a)
       .def("revoke_token", &PythonAdmin::revoke_token, "token"_a)
       .def("create_token", &PythonAdmin::create_token, "reservation"_a, "reads"_a, "writes"_a, "lifetime_s"_a)
-      .def("tell_pool_directory", &PythonAdmin::tell_pool_directory, "manager"_a, "homes"_a)
+      .def("tell_pool_directory", &PythonAdmin::tell_pool_directory, "manager"_a, "homes"_a, "servers"_a)
       .def("call_manager", &PythonAdmin::call_manager, "method"_a, "target"_a, "body"_a)
       .def("audit", &PythonAdmin::audit, "read_data"_a);
 }

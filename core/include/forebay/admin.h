@@ -47,6 +47,21 @@ struct Share {
   }
 };
 
+/// What one server of a pool gives to a reservation.
+struct ReservationMember {
+  std::string server;                ///< uuid of its root
+  std::uint64_t capacity_bytes = 0;  ///< for streams; of the home with what is kept for journals
+  std::uint32_t segments = 0;        ///< of it; as servers tell
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("server", records.server...);
+    visit("capacity_bytes", records.capacity_bytes...);
+    visit("segments", records.segments...);
+  }
+};
+
 struct ReservationSpec {
   std::string name;
   std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the pool's granularity; 0: only with files_bytes
@@ -56,6 +71,8 @@ struct ReservationSpec {
   std::optional<std::uint32_t> owner_gid;
   std::string pool;     ///< kept for the manager, which hands out space by pools; empty: the default pool
   std::string account;  ///< kept for the manager, which counts quotas by accounts; empty: none
+  std::string id;       ///< uuid; empty: the server draws one
+  std::vector<ReservationMember> members;  ///< the home first, all of them asked alike; empty: the server that is asked
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -68,6 +85,8 @@ struct ReservationSpec {
     visit("owner_gid", records.owner_gid...);
     visit("pool", records.pool...);
     visit("account", records.account...);
+    visit("id", records.id...);
+    visit("members", records.members...);
   }
 };
 
@@ -91,6 +110,8 @@ struct ReservationInfo {
   std::vector<std::string> files_left;  ///< what of files/ the shares do not reach as yet, a line each; none: all is
   std::string pool;                     ///< of the manager that made it; empty: the default pool
   std::string account;                  ///< that the manager counts it for; empty: none
+  std::vector<ReservationMember> members;  ///< the home first
+  bool home = true;                     ///< the server that was asked is the home; else it has only a share
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -114,6 +135,8 @@ struct ReservationInfo {
     visit("files_left", records.files_left...);
     visit("pool", records.pool...);
     visit("account", records.account...);
+    visit("members", records.members...);
+    visit("home", records.home...);
   }
 };
 
@@ -202,9 +225,17 @@ struct ReservationHome {
   std::string server;  ///< "HOST:PORT"
 };
 
+/// A server of a pool.
+struct ServerOfPool {
+  std::string uuid;    ///< of its root
+  std::string name;
+  std::string server;  ///< "HOST:PORT"
+};
+
 struct PoolDirectory {
   std::string manager;  ///< "HOST:PORT" of the server on the manager's node
   std::vector<ReservationHome> homes;
+  std::vector<ServerOfPool> servers;
 };
 
 /// What the manager answered a request with.
