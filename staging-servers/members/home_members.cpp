@@ -122,6 +122,7 @@ void HomeMembers::set_absent(std::uint16_t number, std::string why) {
                  why);
   member.absence = fmt::format("server {} is away since {}", member.link->name(), time_text(member.away_since_ns));
   segments_.set_away(number, true);
+  events_.went(number);
   events_.space_changed();
 }
 

@@ -37,6 +37,9 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
         services_.loop, *services_.members, segments,
         HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
                             [this] { space_.queue().changed(SpaceChange::more); },
+                            [this](std::uint16_t member) {
+                              for (auto& [stream_name, stream] : streams_) stream->group().member_lost(member);
+                            },
                             [this](std::uint16_t member) { member_came(member); }});
     segments.ask_about_others(others_.get());
   }

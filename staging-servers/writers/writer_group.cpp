@@ -143,15 +143,30 @@ void WriterGroup::segment_misused(const std::string& what) {
   if (active()) break_group(what + "; a process of the group wrote or changed it outside its space");
 }
 
-void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {
+void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, const wire::StepAbort& asked) {
   WriterRank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  if (step == state_.next_step) {
+  if (asked.step() == state_.next_step) {
     open_step_.take_back(*rank);
     // What it has sent to other members may be on its way still: it gets other space, as both sides know.
     grants_.give_back_elsewhere(*rank);
+    if (asked.member_lost()) give_step_up(fmt::format("rank {} lost what it had written to another member", session.rank));
   }
   session.connection().answer_done(request);
+}
+
+void WriterGroup::member_lost(std::uint16_t member) {
+  if (!active()) return;
+  const auto lies_there = [member](const journal::MemberStorage& storage) { return storage.member() == member; };
+  const bool any = std::ranges::any_of(incarnation_.ranks(), [&](const WriterRank& rank) {
+    return rank.part && std::ranges::any_of(rank.part->part.members, lies_there);
+  });
+  if (any) give_step_up(fmt::format("member {} of the reservation, which has a part of it, is away", member));
+}
+
+void WriterGroup::give_step_up(const std::string& why) {
+  open_step_.fail({ErrorCode::unavailable, why + "; abort_step, then write the step again",
+                   fmt::format("stream {}, step {}", stream_.path(), state_.next_step)});
 }
 
 void WriterGroup::close(WriterSession& session, std::uint32_t request) {

@@ -53,7 +53,9 @@ class WriterGroup {
   void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
   /// The step of the parts at hand has committed: tells the ranks, unless they wait for it to be durable.
   void answer_commit() { open_step_.answer_commit(grants_ahead()); }
-  void abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step);
+  void abort_step(WriterSession& session, std::uint32_t request, const wire::StepAbort& asked);
+  /// A member of the reservation is away: a step with bytes there is given up for all ranks. The group lives.
+  void member_lost(std::uint16_t member);
   void close(WriterSession& session, std::uint32_t request);
   /// A program reports that it was refused before it could ask to open.
   void report_refused(const wire::WriterRefusedT& report, const std::string& why);
@@ -146,6 +148,8 @@ class WriterGroup {
   /// False if a segment that the step at hand lies in is not as it was granted; then the group has ended.
   bool has_sound_segments();
   void break_group(const std::string& reason);
+  /// All ranks give their parts of the open step up, and write it again.
+  void give_step_up(const std::string& why);
   /// Once all ranks have closed. The error of an end that is not in the journal.
   Result<void> end_group();
 

@@ -176,7 +176,7 @@ void WriterSession::handle(protocol::Message message) {
       break;
     case MessageType::step_abort:
       if (auto body = protocol::body_of<wire::StepAbort>(message)) {
-        group.abort_step(*this, message.request, (*body)->step());
+        group.abort_step(*this, message.request, **body);
         return;
       }
       break;

@@ -451,7 +451,9 @@ Result<void> Writer::abort_step() {
   RETURN_IF_ERROR(impl_->check_in_step());
   wire::StepAbortT request;
   request.step = impl_->step;
+  request.member_lost = impl_->member_lost || (impl_->ways && impl_->step_error);
   RETURN_IF_ERROR(impl_->order(MessageType::step_abort, request));
+  impl_->member_lost = false;
   // From here on nothing else can become of it.
   if (!impl_->step_error) impl_->step_error = Error{ErrorCode::io_error, "giving it up", {}};
   impl_->blocks.discard();

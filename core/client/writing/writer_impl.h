@@ -142,6 +142,7 @@ struct Writer::Impl {
   std::shared_ptr<client::RemoteSpace> remote;  // where the server is on another node; else null
   std::unique_ptr<client::Members> ways;        // to the reservation's other members; null where there are none
   std::map<std::uint16_t, Member> members;      // those that this rank has written to
+  bool member_lost = false;                     // bytes of the open step, or a permit, with it
   bool blocks_at_home = false;                  // the home gives space for larger blocks, too
   std::string near;                             // uuid of the root whose server is on this node, as far as is known
   client::SegmentCache segments;

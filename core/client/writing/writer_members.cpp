@@ -46,20 +46,23 @@ Result<void> Writer::Impl::show_permits(
   for (const wire::MemberPermit* permit : *permits) {
     if (!ways || permit->member() == 0 || permit->permit() == nullptr)
       return fail(ErrorCode::protocol, "the server sent a permit for a member that there is not");
-    ASSIGN_OR_RETURN(auto shown,
-                     ways->show(permit->member(), std::span(permit->permit()->data(), permit->permit()->size())));
+    auto shown = ways->show(permit->member(), std::span(permit->permit()->data(), permit->permit()->size()));
+    if (!shown) {
+      member_lost = true;
+      return fail(std::move(shown.error()));
+    }
     Member& member = members[permit->member()];
-    member.storage_incarnation = shown.at.storage_incarnation;
-    if (!shown.at.connection->is_remote()) {
-      ASSIGN_OR_RETURN(const auto opened, protocol::body_of<wire::MemberOpened>(shown.opened));
-      RETURN_IF_ERROR(segments.add(opened->segments(), std::move(shown.opened.descriptors)));
+    member.storage_incarnation = shown->at.storage_incarnation;
+    if (!shown->at.connection->is_remote()) {
+      ASSIGN_OR_RETURN(const auto opened, protocol::body_of<wire::MemberOpened>(shown->opened));
+      RETURN_IF_ERROR(segments.add(opened->segments(), std::move(shown->opened.descriptors)));
       continue;
     }
     if (!member.space) member.space = std::make_shared<client::RemoteSpace>(false);
-    if (member.generation != shown.at.generation) {
+    if (member.generation != shown->at.generation) {
       // What another connection was let in to write counts on that one alone.
-      member.generation = shown.at.generation;
-      member.space->use(shown.at.connection);
+      member.generation = shown->at.generation;
+      member.space->use(shown->at.connection);
     }
     if (const auto numbers = fabric::segments_in(std::span(permit->permit()->data(), permit->permit()->size())))
       member.permitted.insert(numbers->begin(), numbers->end());
