@@ -208,7 +208,7 @@ class Admin:
         owner_gid: int | None,
         pool: str,
         account: str,
-        id: str,
+        id: str,  # noqa: A002
         members: list[tuple[str, int]],
     ) -> dict[str, Any]: ...
     def destroy_reservation(self, name: str, force: bool) -> None: ...

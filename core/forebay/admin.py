@@ -140,7 +140,7 @@ class Admin(Closing):
         owner_gid: int | None = None,
         pool: str = "",
         account: str = "",
-        id: str = "",
+        id: str = "",  # noqa: A002 - as the record calls it
         members: Iterable[tuple[str, int]] = (),
     ) -> ReservationInfo:
         """Creates a reservation; idempotent.
@@ -264,16 +264,24 @@ class Admin(Closing):
         """
         return ReservationInfo.from_native(self._of(name).adopt_files(name, path))
 
-    def reservations(self) -> list[ReservationInfo]:
-        """All reservations that the caller may see."""
-        return [ReservationInfo.from_native(info) for info in self._core.reservations()]
+    def reservations(self, *, shares: bool = False) -> list[ReservationInfo]:
+        """All reservations that the caller may see.
+
+        Parameters
+        ----------
+        shares : bool
+            Also those whose home is another server of the pool, and of which this one has only a share. Only the
+            server's own user and root see them.
+        """
+        infos = [ReservationInfo.from_native(info) for info in self._core.reservations()]
+        return [info for info in infos if shares or info.home]
 
     def reservation(self, name: str) -> ReservationInfo:
         """One reservation; NotFoundError without it, with names that may have been meant."""
         try:
             return ReservationInfo.from_native(self._of(name).reservation(name))
         except NotFoundError as error:
-            names = [info["name"] for info in self._core.reservations()]
+            names = [info.name for info in self.reservations()]
             raise NotFoundError(error.what + near_text(name, names), error.where) from None
 
     def streams(self, reservation: str) -> list[StreamInfo]:

@@ -20,6 +20,16 @@
 #include "streams/stream.h"
 
 namespace forebay::server {
+namespace {
+
+bool has_members_of(const reservation::ReservationT& one, const reservation::ReservationT& other) {
+  return std::ranges::equal(one.members, other.members, [](const auto& its, const auto& others) {
+    return its->server == others->server && its->segments == others->segments;
+  });
+}
+
+}  // namespace
+
 bool AdminSession::postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys) {
   auto& in_work = server_.reservations().names_in_work;
   const auto found = in_work.find(name);
@@ -102,7 +112,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
     const auto& have = existing->second->record();
     const bool same = have.capacity_bytes == record.capacity_bytes && have.files_bytes == record.files_bytes &&
                       have.lifetime == record.lifetime && have.owner_uid == record.owner_uid &&
-                      have.members.size() == record.members.size() && (wanted.id.empty() || have.id == wanted.id) &&
+                      has_members_of(have, record) && (wanted.id.empty() || have.id == wanted.id) &&
                       !existing->second->retiring();
     if (!same) {
       return fail(
@@ -182,6 +192,8 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
   if (found == reservations.all().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
   if (found != reservations.all().end()) {
     RETURN_IF_ERROR(found->second->admit(peer, Rights::own));
+    // A share goes after its home, by the manager's word alone.
+    if (!peer.administrator) RETURN_IF_ERROR(found->second->check_home());
   }
   if (postpone_if_in_work(name, message, true)) return {};
   if (found == reservations.all().end()) {
@@ -247,7 +259,8 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
     infos.push_back(owners ? reservation->owners_info() : reservation->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
-      if (!reservation->retiring() && (with_shares || reservation->is_home()) && reservation->rights_of(connection_.peer()).allow(Rights::read))
+      if (!reservation->retiring() && (with_shares || reservation->is_home()) &&
+          reservation->rights_of(connection_.peer()).allow(Rights::read))
         infos.push_back(reservation->info());
     }
   }

@@ -28,10 +28,10 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
   if (!is_home()) {
     for (std::uint16_t member = 0; member < record_.members.size(); ++member)
       if (member != own_member()) segments.set_away(member, true);
-    share_ = std::make_unique<MemberShare>(
-        MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.storage_incarnation,
-                              services_.server_run},
-        space_, services_.store.directory(record_.id));
+    share_ =
+        std::make_unique<MemberShare>(MemberShare::Services{services_.loop, services_.device, services_.sync_worker,
+                                                            services_.storage_incarnation, services_.server_run},
+                                      space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
     others_ = std::make_unique<HomeMembers>(
         services_.loop, *services_.members, segments,
@@ -47,6 +47,16 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
 
 Reservation::~Reservation() {
   space_.segments().ask_about_others(nullptr);
+}
+
+Result<void> Reservation::check_home() const {
+  if (is_home()) return {};
+  const std::string& root = record_.members.front()->server;
+  const PoolServer* const home = services_.members == nullptr ? nullptr : services_.members->pool().find_server(root);
+  return fail(ErrorCode::refused,
+              fmt::format("the reservation's home is {}; this server has only a share of its segments",
+                          home == nullptr ? "the server with root " + root : "server " + home->name),
+              "reservation " + name());
 }
 
 void Reservation::member_came(std::uint16_t member) {
@@ -283,8 +293,8 @@ ReservationInfo Reservation::info() const {
   std::uint64_t closed_bytes = 0;  // of members that are away, or not this server's to tell
   for (std::uint32_t segment = 0; segment < space_.map().segment_count(); ++segment)
     if (space_.segments().is_away(segment)) closed_bytes += space_.map().unheld(segment).total();
-  info.used_bytes = space_.map().total_bytes() - closed_bytes - space_.map().free_bytes() - space_.journal_room().lent_bytes() +
-                    space_.journal_room().taken_bytes();
+  info.used_bytes = space_.map().total_bytes() - closed_bytes - space_.map().free_bytes() -
+                    space_.journal_room().lent_bytes() + space_.journal_room().taken_bytes();
   info.files_bytes = record_.files_bytes;
   info.segment_bytes = record_.segment_bytes;
   info.lifetime = static_cast<Lifetime>(record_.lifetime);

@@ -49,6 +49,8 @@ class Reservation {
   /// Which of its members this server is; 0: its home.
   std::uint16_t own_member() const noexcept { return space_.segments().own_member(); }
   bool is_home() const noexcept { return own_member() == 0; }
+  /// refused, with the home's name, where it has only a share of the segments: streams and files are there.
+  Result<void> check_home() const;
   /// Null on the home.
   MemberShare* share() noexcept { return share_.get(); }
 
@@ -105,8 +107,8 @@ class Reservation {
   const StreamServices& services_;
   reservation::ReservationT record_;  ///< constant but for its shares, lifetime and files_bytes
   ReservationSpace space_;
-  std::unique_ptr<HomeMembers> others_;   ///< where it is the home of a reservation over several servers
-  std::unique_ptr<MemberShare> share_;    ///< where it is not the home
+  std::unique_ptr<HomeMembers> others_;  ///< where it is the home of a reservation over several servers
+  std::unique_ptr<MemberShare> share_;   ///< where it is not the home
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::set<std::string> unchecked_;
   storage::FilesAccessReport files_report_;

@@ -30,9 +30,8 @@ Result<void> check_reservation_name(const std::string& name) {
 
 Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer, Rights needed) {
   ASSIGN_OR_RETURN(Reservation* const found, find_any(name, peer, needed));
-  if (found->is_home()) return found;
-  return fail(ErrorCode::refused, "the reservation's home is another server; this one has only a share of its segments",
-              "reservation " + name);
+  RETURN_IF_ERROR(found->check_home());
+  return found;
 }
 
 Result<Reservation*> ReservationTable::find_any(const std::string& name, const Peer& peer, Rights needed) {

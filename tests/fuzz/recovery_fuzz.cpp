@@ -206,7 +206,7 @@ void open_in_server(const JournalFile& file, std::uint8_t options) {
   record.journal_reserve_bytes = layout->journal_reserve_bytes;
   record.lifetime = 1;
   record.members.push_back(std::make_unique<reservation::MemberT>());
-  record.members.front()->segments = layout->segments;
+  record.members.front()->segments = layout->segments.front();
   record.members.front()->server = server.server().info().uuid;
   require(server.server().store().create(record).has_value());
   require(server.server().store().make_stream_directory(record.id, "flow").has_value());

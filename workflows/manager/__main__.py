@@ -302,7 +302,7 @@ async def _watch_server(reservations: Reservations, slurm: SlurmJobs | None, fir
                 _log.exception("the watch over Slurm's jobs failed")
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
         now = await asyncio.to_thread(reservations.servers.own.incarnation)
-        if now == seen:
+        if now == seen and not (now is not None and reservations.servers.is_unfinished("")):
             continue
         if now is None:
             _log.warning("the server cannot be reached")
@@ -335,7 +335,7 @@ async def _watch_other_server(reservations: Reservations, name: str) -> None:
             now = await asyncio.to_thread(reservations.servers.look_at, name)
             if now is None and seen is not None:
                 _log.warning("server %s cannot be reached", name)
-            if now is not None and now != seen:
+            if now is not None and (reservations.servers.is_unfinished(name) or now != seen):
                 await asyncio.to_thread(reservations.reconcile_server, name)
             seen = now
             await asyncio.to_thread(reservations.servers.leave_if_retired, name)

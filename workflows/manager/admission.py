@@ -44,6 +44,18 @@ class Ask:
     files_bytes: int = 0  #: of these
     servers: int = 0  #: on how many, apart from its size; 0: as many as `on` names, else one
     on: tuple[str, ...] = ()  #: only on these servers
+    unit_bytes: int = 1  #: shares on several servers are multiples of this, as well as of the pool's units
+    share_bytes_min: int = 0  #: what each of several servers gives for streams at least
+
+    def placement(self) -> PlacementRequest:
+        """What is to be placed."""
+        return PlacementRequest(self.size_bytes, self.files_bytes, self.servers, self.on, self.share_bytes_min)
+
+    def granularity_bytes(self, pool: Pool) -> int:
+        """The unit of its shares."""
+        if self.placement().server_count == 1:
+            return pool.granularity_bytes
+        return -(-pool.granularity_bytes // self.unit_bytes) * self.unit_bytes
 
 
 class Holdings:
@@ -122,8 +134,9 @@ def admit(
             f"{format_size(charge)} are asked for, and the whole pool {pool.name} has {format_size(capacity)}; ask for "
             f"less{or_enlarge}"
         )
-    request = PlacementRequest(ask.size_bytes, ask.files_bytes, ask.servers, ask.on)
-    _check_ever(request, servers, pool)
+    request = ask.placement()
+    granularity_bytes = ask.granularity_bytes(pool)
+    _check_ever(request, servers, pool, granularity_bytes)
     or_wait = ", or wait with --wait" if can_wait else ""
     _check_quotas(ask, pool, charge, settings, holdings, or_wait)
     ahead = [row for row in before if row.pool == ask.pool and _within_quotas(row, settings, holdings)]
@@ -136,7 +149,7 @@ def admit(
             f"{format_size(capacity)} free; destroy something, ask for less{or_wait}",
             ahead=len(ahead),
         )
-    placement = place(servers, request, pool.granularity_bytes)
+    placement = place(servers, request, granularity_bytes)
     if placement is None:
         raise FullError(
             f"{format_size(charge)} are asked for, and {_where_text(request)} has room for that now; "
@@ -161,8 +174,8 @@ def _check_servers(ask: Ask, servers: Sequence[ServerSpace]) -> None:
         raise InvalidArgumentError(f"{ask.servers} servers are asked for, and {named} {most}")
 
 
-def _check_ever(request: PlacementRequest, servers: Sequence[ServerSpace], pool: Pool) -> None:
-    if place(emptied(servers), request, pool.granularity_bytes) is None:
+def _check_ever(request: PlacementRequest, servers: Sequence[ServerSpace], pool: Pool, granularity_bytes: int) -> None:
+    if place(emptied(servers), request, granularity_bytes) is None:
         largest = max((server.capacity_bytes for server in servers), default=0)
         raise NoSpaceError(
             f"{format_size(pool.charge(request.size_bytes))} are asked for, and {_where_text(request)} is "

@@ -69,7 +69,8 @@ class ReservationRequest(BaseModel):
     persistent: bool = False
     pool: str = Field(default="", description="none: the default pool")
     account: str = Field(default="", description="whose quota it counts in, beside the user's; none: no account's")
-    on: list[str] = Field(default_factory=list, max_length=1000, description="only on one of these servers")
+    on: list[str] = Field(default_factory=list, max_length=1000, description="only on these servers")
+    servers: int = Field(default=0, ge=0, le=1024, description="on how many; 0: on all that `on` names, else on one")
     wait: bool = Field(
         default=False,
         description='where there is no room now, the answer is a place in the queue: {"waiting": …}; it is lost when '
@@ -191,7 +192,7 @@ def build_api(
             account=request.account,
         )
         create = reservations.create_or_wait if request.wait else reservations.create
-        made = await slow_calls.run(peer.uid, create, wanted, on=request.on)
+        made = await slow_calls.run(peer.uid, create, wanted, on=request.on, servers=request.servers)
         await asyncio.to_thread(changed)
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
 

@@ -10,11 +10,12 @@ StorageError, and a change that was not made leaves all as it was.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from forebay.workflows.manager.touched_rows import TouchedRows
 __all__ = [
     "Database",
     "Held",
+    "MemberRow",
     "ReservationRow",
     "StageRow",
     "metadata",
@@ -57,6 +59,18 @@ _reservations = sql.Table(
     sql.Column("server", sql.String, nullable=False),
     # What admission adds up.
     sql.Index("ix_reservations_held", "pool", "account", "owner_uid", "capacity_bytes", "files_bytes"),
+)
+
+#: What each server gives to those that lie on several.
+_members = sql.Table(
+    "reservation_members",
+    metadata,
+    sql.Column("reservation", sql.String, sql.ForeignKey(_reservations.c.name, ondelete="CASCADE"), primary_key=True),
+    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("server", sql.String, nullable=False),
+    sql.Column("root_uuid", sql.String, nullable=False),
+    sql.Column("size_bytes", sql.BigInteger, nullable=False),
+    sql.Column("lost", sql.Boolean, nullable=False),
 )
 
 #: For modules whose tables refer to it.
@@ -88,6 +102,16 @@ stages_table = _stages = sql.Table(
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRow:
+    """What one server gives to a reservation that lies on several."""
+
+    server: str  #: of the pool; "" is the manager's own
+    root_uuid: str
+    size_bytes: int  #: for streams; of the home with what is kept for journals
+    lost: bool = False  #: the server will not come back, or does not have it any more
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationRow:
     """A reservation as it was asked for."""
 
@@ -103,7 +127,22 @@ class ReservationRow:
     files_bytes: int = 0
     pool: str = ""  #: "" is the default pool
     account: str = ""  #: "" is none
-    server: str = ""  #: of the pool, that has it; "" is the manager's own
+    server: str = ""  #: of the pool, that has it, or is its home; "" is the manager's own
+    members: tuple[MemberRow, ...] = ()  #: of one on several servers, the home first; empty: `server` has all of it
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """All that have some of it, the home first; also those that are lost."""
+        return tuple(member.server for member in self.members) or (self.server,)
+
+    def member_on(self, server: str) -> MemberRow | None:
+        """What a server gives to it, if it lies on several."""
+        return next((member for member in self.members if member.server == server), None)
+
+    def has_lost(self, server: str) -> bool:
+        """Whether what a server gave to it is lost."""
+        member = self.member_on(server)
+        return member is not None and member.lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,33 +216,53 @@ class Database:
 
     def reservations(self) -> list[ReservationRow]:
         """All of them, by name."""
-        with self.look() as connection:
-            rows = connection.execute(_reservations.select().order_by(_reservations.c.name)).mappings()
-            return [_reservation_row(row) for row in rows]
+        return self._reservations_that(sql.true())
 
     def reservation(self, name: str) -> ReservationRow | None:
         """One of them."""
-        with self.look() as connection:
-            row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
-            return None if row is None else _reservation_row(row)
+        return next(iter(self._reservations_that(_reservations.c.name == name)), None)
 
     def reservations_of_ids(self, ids: Iterable[str]) -> list[ReservationRow]:
         """Those that the server knows by these."""
+        return self._reservations_that(_reservations.c.id.in_(list(ids)))
+
+    def _reservations_that(self, wanted: sql.ColumnElement[bool]) -> list[ReservationRow]:
+        """By name. One query, so that no row is seen without its members."""
+        theirs = [_members.c.server, _members.c.root_uuid, _members.c.size_bytes, _members.c.lost]
+        query = (
+            sql.select(_reservations, *(column.label(f"member_{column.name}") for column in theirs))
+            .select_from(_reservations.outerjoin(_members))
+            .where(wanted)
+            .order_by(_reservations.c.name, _members.c.number)
+        )
         with self.look() as connection:
-            query = _reservations.select().where(_reservations.c.id.in_(list(ids)))
-            return [_reservation_row(row) for row in connection.execute(query).mappings()]
+            found = connection.execute(query).mappings().all()
+        return [_reservation_row(list(rows)) for _, rows in itertools.groupby(found, key=lambda row: row["name"])]
 
     def held(self, server: str | None = None) -> list[Held]:
-        """What all of them hold, added up for admission; of one server, "" the manager's own, if it is named."""
+        """What all of them hold, added up for admission; on one server, "" the manager's own, if it is named."""
         c = _reservations.c
-        what = (c.pool, c.account, c.owner_uid, c.capacity_bytes, c.files_bytes)
-        query = sql.select(*what, sql.func.count()).group_by(*what)
-        if server is not None:
-            query = query.where(c.server == server)
+        who = (c.pool, c.account, c.owner_uid)
+        if server is None:
+            whole = (*who, c.capacity_bytes, c.files_bytes)
+            queries = [sql.select(*whole, sql.func.count()).group_by(*whole)]
+        else:
+            is_alone = ~sql.exists().where(_members.c.reservation == c.name)
+            alone = (*who, c.capacity_bytes, c.files_bytes)
+            # Of those on several servers, the home has the files.
+            files_bytes = sql.case((c.server == server, c.files_bytes), else_=0)
+            shared = (*who, _members.c.size_bytes, files_bytes)
+            queries = [
+                sql.select(*alone, sql.func.count()).where(is_alone, c.server == server).group_by(*alone),
+                sql.select(*shared, sql.literal(1))
+                .select_from(_reservations.join(_members))
+                .where(_members.c.server == server, ~_members.c.lost),
+            ]
         with self.look() as connection:
             return [
-                Held(pool, account, uid, capacity_bytes + files_bytes, count)
-                for pool, account, uid, capacity_bytes, files_bytes, count in connection.execute(query)
+                Held(pool, account, uid, streams_bytes + files_bytes, count)
+                for query in queries
+                for pool, account, uid, streams_bytes, files_bytes, count in connection.execute(query)
             ]
 
     def put_reservation(self, row: ReservationRow) -> None:
@@ -214,6 +273,13 @@ class Database:
             known = _reservations.update().where(_reservations.c.name == row.name)
             if not connection.execute(known.values(values)).rowcount:
                 connection.execute(_reservations.insert().values(values))
+            connection.execute(_members.delete().where(_members.c.reservation == row.name))
+            members = [
+                {"reservation": row.name, "number": number, **asdict(member)}
+                for number, member in enumerate(row.members)
+            ]
+            if members:
+                connection.execute(_members.insert(), members)
         self.note("reservations", row.name)
 
     def count_reservations(self, owner_uid: int) -> int:
@@ -408,8 +474,15 @@ def no_stage(stage_id: int) -> NotFoundError:
     return NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
 
 
-def _reservation_row(row: Any) -> ReservationRow:
-    return ReservationRow(**(dict(row) | {"state": ReservationState(row["state"])}))
+def _reservation_row(found: list[Any]) -> ReservationRow:
+    """From what the query has of one: a row for each member, or one without."""
+    members = tuple(
+        MemberRow(row["member_server"], row["member_root_uuid"], row["member_size_bytes"], row["member_lost"])
+        for row in found
+        if row["member_server"] is not None
+    )
+    values = {name: value for name, value in found[0].items() if not name.startswith("member_")}
+    return ReservationRow(**(values | {"state": ReservationState(values["state"]), "members": members}))
 
 
 def _stage_row(row: Any) -> StageRow:

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["Placement", "PlacementRequest", "ServerSpace", "Share", "emptied", "place"]
+__all__ = ["Placement", "PlacementRequest", "ServerSpace", "Share", "dealt_bytes", "emptied", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class ServerSpace:
     free_bytes: int
     refuses: str = ""  #: why it takes nothing new, for people: it is drained, away; "": it takes something
     homes: int = 0  #: how many reservations have their home there
+    reservations: int = 0  #: how many have something there, homes too
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class PlacementRequest:
     files_bytes: int = 0  #: of these, what has to lie on one server, the home
     servers: int = 0  #: on how many; 0: as many as `on` names, else one
     on: tuple[str, ...] = ()  #: only on these; empty: on any
+    share_bytes_min: int = 0  #: for streams, from each of several servers; 0: a unit from each, for streams or files
 
     @property
     def server_count(self) -> int:
@@ -46,6 +48,7 @@ class Share:
 
     server: str
     size_bytes: int  #: a multiple of the granularity
+    files_bytes: int = 0  #: of these, on the home, what files/ takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,24 @@ def emptied(servers: Iterable[ServerSpace]) -> list[ServerSpace]:
     return [replace(server, free_bytes=server.capacity_bytes, refuses="", homes=0) for server in servers]
 
 
+def dealt_bytes(request: PlacementRequest, granularity_bytes: int) -> int:
+    """What its servers give together for streams: whole units, and the least from each."""
+    return _dealt_units(request, granularity_bytes) * granularity_bytes
+
+
+def _dealt_units(request: PlacementRequest, granularity_bytes: int) -> int:
+    count = request.server_count
+    files_units = -(-request.files_bytes // granularity_bytes)
+    whole_units = -(-request.size_bytes // granularity_bytes)
+    least = _least_units(request, granularity_bytes)
+    return max(whole_units - files_units, count * least if least else count - (files_units > 0))
+
+
+def _least_units(request: PlacementRequest, granularity_bytes: int) -> int:
+    """What each server gives for streams at least."""
+    return -(-request.share_bytes_min // granularity_bytes) if request.server_count > 1 else 0
+
+
 def place(servers: Iterable[ServerSpace], request: PlacementRequest, granularity_bytes: int) -> Placement | None:
     """Where to make it; None if there is no room.
 
@@ -74,28 +95,32 @@ def place(servers: Iterable[ServerSpace], request: PlacementRequest, granularity
     """
     count = request.server_count
     allowed = set(request.on)
+    least = _least_units(request, granularity_bytes)
+    free_bytes_min = max(1, least) * granularity_bytes
     candidates = [
         server
         for server in servers
-        if not server.refuses and server.free_bytes >= granularity_bytes and (not allowed or server.name in allowed)
+        if not server.refuses and server.free_bytes >= free_bytes_min and (not allowed or server.name in allowed)
     ]
     if len(candidates) < count:
         return None
     chosen = heapq.nsmallest(count, candidates, key=_emptiest_first)
     files_units = -(-request.files_bytes // granularity_bytes)
-    whole_units = -(-request.size_bytes // granularity_bytes)
-    dealt_units = max(whole_units - files_units, count - (files_units > 0))
+    dealt_units = _dealt_units(request, granularity_bytes)
     free = [server.free_bytes // granularity_bytes for server in chosen]
     if sum(free) < files_units + dealt_units:
         return None
-    homes = [number for number in range(count) if free[number] >= max(1, files_units)]
+    homes = [number for number in range(count) if free[number] >= max(1, files_units + least)]
     if not homes:
         return None
     home = min(homes, key=lambda number: (chosen[number].homes, number))
-    given = [0] * count
-    given[home] = files_units
-    _deal(given, free, dealt_units)
-    shares = (Share(server.name, units * granularity_bytes) for server, units in zip(chosen, given, strict=True))
+    given = [least] * count
+    given[home] += files_units
+    _deal(given, free, dealt_units - count * least)
+    shares = (
+        Share(server.name, units * granularity_bytes, files_units * granularity_bytes if number == home else 0)
+        for number, (server, units) in enumerate(zip(chosen, given, strict=True))
+    )
     return Placement(chosen[home].name, tuple(shares))
 
 

@@ -13,13 +13,17 @@ from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit,
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, Held, ReservationRow
 from forebay.workflows.manager.drains import Drain
-from forebay.workflows.manager.placement import Placement, ServerSpace
+from forebay.workflows.manager.placement import Placement, ServerSpace, dealt_bytes
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.servers import Servers
 
-__all__ = ["Place", "Pools"]
+__all__ = ["SHARE_UNIT_BYTES", "Place", "Pools"]
+
+#: Of one on several servers, as these round it (core/storage/reservation_store.h).
+SHARE_UNIT_BYTES = 1 << 20
+_SHARE_BYTES_MIN = 8 << 20
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -49,13 +53,15 @@ class Pools:
         """When the manager has come up: nobody who waits could be heard before."""
         self._queue.greet_all()
 
-    def check(self, request: ReservationRow, *, queues: bool, on: Sequence[str] = ()) -> Placement:
+    def check(self, request: ReservationRow, *, queues: bool, on: Sequence[str] = (), servers: int = 0) -> Placement:
         """Where the reservation may be made now; raises as `admit` does.
 
         Parameters
         ----------
         on : sequence of str
-            Only on one of these servers; empty: on any.
+            Only on these servers; empty: on any.
+        servers : int
+            On how many; 0: on all that `on` names, else on one.
         """
         who = Who.of(request.owner_uid)
         if request.account:
@@ -63,12 +69,17 @@ class Pools:
         waiting = self.queue() if queues else []
         before = next((number for number, row in enumerate(waiting) if row.name == request.name), len(waiting))
         return admit(
-            replace(_ask(request, who), servers=1, on=tuple(on)),
+            _spread(_ask(request, who), servers, on),
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
             servers=self.spaces(),
             before=waiting[:before],
         )
+
+    def streams_bytes(self, request: ReservationRow, servers: int) -> int:
+        """What a request comes to on so many servers, which give whole units."""
+        ask = _spread(_ask(request, Who.of(request.owner_uid)), servers, ())
+        return dealt_bytes(ask.placement(), ask.granularity_bytes(self.settings.pool(request.pool)))
 
     def has_room(self, request: ReservationRow, also: Iterable[Held]) -> bool:
         """The reservation of a scheduler's job, on the manager's own server, could be made now, beside what is held and
@@ -101,14 +112,22 @@ class Pools:
         """Returns if a reservation may have that much for files/ now; raises as `check` does."""
         size_bytes = known.capacity_bytes + known.files_bytes
         home = known.server or server_name()
-        # What it has is given back for this look.
+        elsewhere = {member.server or server_name(): member.size_bytes for member in known.members[1:]}
+        # What it has is given back for this look; and what lies on other servers counts as if it lay on its home, for
+        # the files alone grow.
         given_back = Held(known.pool, known.account, known.owner_uid, size_bytes, -1)
         admit(
             replace(_ask(replace(known, files_bytes=files_bytes), Who.of(known.owner_uid)), on=(home,)),
             settings=self.settings,
             holdings=Holdings(self.settings, [*self._database.held(), given_back]),
             servers=[
-                replace(server, free_bytes=server.free_bytes + size_bytes) if server.name == home else server
+                replace(
+                    server,
+                    free_bytes=server.free_bytes + size_bytes,
+                    capacity_bytes=server.capacity_bytes + sum(elsewhere.values()),
+                )
+                if server.name == home
+                else replace(server, capacity_bytes=server.capacity_bytes - elsewhere.get(server.name, 0))
                 for server in self.spaces()
             ],
             before=self.queue(),
@@ -188,6 +207,11 @@ class Pools:
     def spaces(self) -> list[ServerSpace]:
         """What each server has; DisconnectedError if the manager's own is away."""
         return self._servers.spaces()
+
+
+def _spread(ask: Ask, servers: int, on: Sequence[str]) -> Ask:
+    """The same on several servers, if so many are asked for."""
+    return replace(ask, servers=servers, on=tuple(on), unit_bytes=SHARE_UNIT_BYTES, share_bytes_min=_SHARE_BYTES_MIN)
 
 
 def _ask(request: ReservationRow, who: Who) -> Ask:

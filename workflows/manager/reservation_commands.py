@@ -49,8 +49,12 @@ def create(
     pool: Annotated[str, typer.Option(help="The pool that it is taken from. Default: the default pool.")] = "",
     account: Annotated[str, typer.Option(help="The account whose quota it counts in, beside yours.")] = "",
     on: Annotated[
-        str, typer.Option(metavar="SERVERS", help="In a pool of servers: on one of these, for example ssd1,ssd2.")
+        str, typer.Option(metavar="SERVERS", help="In a pool of servers: on these alone, for example ssd1,ssd2.")
     ] = "",
+    servers: Annotated[
+        int,
+        typer.Option(min=0, max=1024, help="On how many servers. Default: on all that --on names, else on one."),
+    ] = 0,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="If there is no room now, wait for it: first come, first served. Ctrl-C gives up."),
@@ -83,6 +87,7 @@ def create(
         "pool": pool,
         "account": account,
         "on": [server.strip() for server in on.split(",") if server.strip()],
+        "servers": servers,
     }
     if wait:
         info = create_when_there_is_room(

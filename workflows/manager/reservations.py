@@ -6,10 +6,12 @@ Changes of one reservation take turns; those of different ones do not wait for o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from forebay.errors import (
     AlreadyExistsError,
@@ -28,10 +30,11 @@ from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.access import Asker, is_administrator, may_use
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
-from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.database import Database, MemberRow, ReservationRow
 from forebay.workflows.manager.in_use import refuse_if_written
 from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.name_turns import NameTurns
+from forebay.workflows.manager.placement import Placement
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Place, Pools
 from forebay.workflows.manager.reconciliation import Reconciliation
@@ -40,11 +43,19 @@ from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.servers import PoolServer, Servers
 from forebay.workflows.manager.states import ReservationState
 
-__all__ = ["Reservations", "no_reservation"]
+__all__ = ["GivenUp", "Reservations", "no_reservation"]
 
 _log = logging.getLogger(__name__)
 
 _OF_ONE_USER_MAX = 1000  # those of a scheduler's jobs count, but are not refused: its own rules bound them
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The reservations of a server that will not come back."""
+
+    lost: list[str]  #: whose home it was: gone with it
+    damaged: list[str]  #: that had only a share there
 
 
 class Reservations:
@@ -65,7 +76,9 @@ class Reservations:
         """Has this called before a reservation is destroyed, so that what holds its files open lets go of them."""
         self._changes.let_go = call
 
-    def create(self, request: ReservationRow, *, queues: bool = True, on: Sequence[str] = ()) -> ReservationInfo:
+    def create(
+        self, request: ReservationRow, *, queues: bool = True, on: Sequence[str] = (), servers: int = 0
+    ) -> ReservationInfo:
         """Creates the reservation; idempotent.
 
         Parameters
@@ -73,10 +86,14 @@ class Reservations:
         queues : bool
             Whoever came before and waits for space is first. Not for a scheduler, which has a queue of its own.
         on : sequence of str
-            Only on one of these servers; empty: on any that has room.
+            Only on these servers; empty: on any that has room.
+        servers : int
+            On how many it is to lie; 0: on all that `on` names, else on one.
 
         Raises
         ------
+        BusyError
+            One of this name is being destroyed, and a server that has some of it is away.
         AlreadyExistsError, NoSpaceError, InvalidArgumentError, PermissionDeniedError
             The server refuses, or the rules of pool and account do; nothing is remembered.
         DisconnectedError
@@ -88,22 +105,25 @@ class Reservations:
             known = self._database.reservation(request.name)
             if known is not None:
                 request = replace(request, server=known.server)
-            if known is not None and known.state is ReservationState.PRESENT:
+            if known is not None and (known.members or servers > 1):
+                request = self._as_known(request, known, servers)
+            elif known is not None and known.state is ReservationState.PRESENT:
                 self._changes.refuse_other(request, known)
             else:
                 with self._admission:
                     if known is None and queues:
                         self._check_count(request.owner_uid)
-                    placement = self.pools.check(request, queues=queues, on=self._where(known, on, queues=queues))
-                    request = replace(request, server=self.servers.key_of(placement.home))
+                    where = self._where(known, on, queues=queues)
+                    placement = self.pools.check(request, queues=queues, on=where, servers=servers)
+                    request = self._placed(request, placement)
                     self._database.put_reservation(replace(request, state=ReservationState.CREATING))
             try:
-                info = self._changes.create(request)
+                info = self._made(request)
             except DisconnectedError:
                 raise
             except ForebayError as error:
                 if known is None:
-                    self._database.forget_reservation(request.name)
+                    self._changes.undo(request)
                 elif known.state is not ReservationState.PRESENT:
                     self._database.put_reservation(known)
                 if isinstance(error, AlreadyExistsError) and (
@@ -114,6 +134,49 @@ class Reservations:
             self._changes.adopt(info, request.server)
             self.servers.tell_directory()
             return info
+
+    def _placed(self, request: ReservationRow, placement: Placement) -> ReservationRow:
+        """The request with its servers; the home is the first of several."""
+        home = self.servers.key_of(placement.home)
+        if len(placement.shares) == 1:
+            return replace(request, server=home)
+        members = []
+        for share in sorted(placement.shares, key=lambda share: share.server != placement.home):
+            server = self.servers.key_of(share.server)
+            members.append(MemberRow(server, self.servers.root_uuid(server), share.size_bytes - share.files_bytes))
+        return replace(
+            request,
+            server=home,
+            id=str(uuid.uuid4()),
+            capacity_bytes=sum(member.size_bytes for member in members),
+            members=tuple(members),
+        )
+
+    def _as_known(self, request: ReservationRow, known: ReservationRow, servers: int) -> ReservationRow:
+        """What was begun, to be carried through on the servers where it was, if this is the one that is asked for."""
+        if known.owner_uid != request.owner_uid:
+            self._changes.refuse_other(request, known)
+        if known.state is ReservationState.DESTROYING:
+            raise BusyError(
+                f"a reservation {known.name} is being destroyed, which is finished when all its servers are there: "
+                "`forebay servers` tells; choose another name, or try again then",
+                known.name,
+            )
+        if servers and servers != len(known.servers):
+            raise AlreadyExistsError(
+                f"a reservation of this name exists and differs: it lies on {_servers_text(len(known.servers))}, not "
+                f"on {_servers_text(servers)}. Destroy it first, or choose another name",
+                known.name,
+            )
+        self._changes.refuse_other(request, known, self.pools.streams_bytes(request, len(known.servers)))
+        return known
+
+    def _made(self, request: ReservationRow) -> ReservationInfo:
+        """As its home tells it, after all servers have it. One that is there already is not asked of all again."""
+        if request.members and request.state is ReservationState.PRESENT:
+            with contextlib.suppress(NotFoundError):
+                return self.info(request.name)
+        return self._changes.create(request)
 
     def _where(self, known: ReservationRow | None, on: Sequence[str], *, queues: bool) -> Sequence[str]:
         """On which servers alone it may lie: what was begun goes on where it was, and files of jobs are reached on the
@@ -189,14 +252,16 @@ class Reservations:
                 self._attachments.forget_unattached(name)
             return info
 
-    def create_or_wait(self, request: ReservationRow, *, on: Sequence[str] = ()) -> ReservationInfo | Place:
+    def create_or_wait(
+        self, request: ReservationRow, *, on: Sequence[str] = (), servers: int = 0
+    ) -> ReservationInfo | Place:
         """As `create`; where there is no room now, takes a place in the queue, or keeps the one it has.
 
         To be called again and again: a place at which nobody asks any more is lost (`QueueTable`).
         """
         self.pools.enter(request)
         try:
-            info = self.create(request, on=on)
+            info = self.create(request, on=on, servers=servers)
         except FullError as error:
             return self.pools.place(request, error)
         except DisconnectedError:
@@ -231,7 +296,7 @@ class Reservations:
             known = self._database.reservation(name) or self._changes.adopt_from_server(name)
             if known is None or not self._is_seen(known, by):
                 return False
-            self._changes.destroy(known, force=force)
+            self._changes.destroy(known, force=force)  # where a server is away, it is to hear of it
             self.servers.tell_directory()
             return True
 
@@ -358,9 +423,9 @@ class Reservations:
         self.reconcile_server(name)
         return joined
 
-    def give_up_server(self, server: str) -> list[str]:
-        """Ends all waiting for a server that will not come back: it is in the pool no longer, and neither are its
-        reservations, whose names are returned.
+    def give_up_server(self, server: str) -> GivenUp:
+        """Ends all waiting for a server that will not come back: it is in the pool no longer, and neither are the
+        reservations whose home it was. Those that had only a share there have lost that.
 
         Raises
         ------
@@ -373,13 +438,24 @@ class Reservations:
             raise RefusedError(
                 f"server {server} answers; let it leave with its last reservation: `forebay servers retire {server}`",
             )
-        lost = [row.name for row in self._database.reservations() if row.server == server]
-        for name in lost:
+        given_up = GivenUp([], [])
+        for name in [row.name for row in self._database.reservations() if server in row.servers]:
             with self._turns.of(name):
-                self._database.forget_reservation(name)
+                row = self._database.reservation(name)
+                if row is None or server not in row.servers:
+                    continue
+                members = tuple(replace(one, lost=one.lost or one.server == server) for one in row.members)
+                remaining = replace(row, members=members)
+                if row.server == server:
+                    given_up.lost.append(name)
+                if row.server == server or row.state in (ReservationState.CREATING, ReservationState.DESTROYING):
+                    self._changes.undo(remaining)
+                else:
+                    self._database.put_reservation(remaining)
+                    given_up.damaged.append(name)
         self.servers.forget(server)
         self.servers.tell_directory()
-        return lost
+        return given_up
 
     def findings(self) -> list[Finding]:
         """What `forebay doctor` should say about reservations, compared again with what the server has.
@@ -390,6 +466,10 @@ class Reservations:
             The server cannot be reached.
         """
         return self._reconciliation.findings()
+
+
+def _servers_text(count: int) -> str:
+    return "1 server" if count == 1 else f"{count} servers"
 
 
 def no_reservation(name: str) -> NotFoundError:

@@ -12,9 +12,9 @@ from forebay.errors import RefusedError, UnsupportedError
 __all__ = ["check_and_make", "metadata", "try_change"]
 
 _FORMAT = "forebay.manager"
-_VERSION = 3
-#: Has the same tables without some of this one's, and no stages that are deferred.
-_EARLIER_VERSION = 2
+_VERSION = 4
+#: Have the same tables without some of this one's: 2 has no stages that are deferred, 3 no members of reservations.
+_EARLIER_VERSIONS = (2, 3)
 
 metadata = sql.MetaData()
 
@@ -54,7 +54,7 @@ def check_and_make(connection: sql.Connection, where: str, root: str) -> None:
     found = connection.execute(sql.select(_format.c.format, _format.c.version)).first()
     if found is None:
         connection.execute(_format.insert().values(format=_FORMAT, version=_VERSION, root=root))
-    elif tuple(found) == (_FORMAT, _EARLIER_VERSION):
+    elif found.format == _FORMAT and found.version in _EARLIER_VERSIONS:
         connection.execute(_format.update().values(version=_VERSION))
     elif tuple(found) != (_FORMAT, _VERSION):
         raise UnsupportedError(

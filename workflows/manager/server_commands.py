@@ -121,4 +121,6 @@ def forget(
         print_json(answer)
         return
     gone = f"; gone with it: {', '.join(answer['lost'])}" if answer["lost"] else ""
+    if answer["damaged"]:
+        gone += f"; these have lost what lay on it: {', '.join(answer['damaged'])}"
     console().print(f"{name} is not in the pool any more{gone}", markup=False, soft_wrap=True)

@@ -59,13 +59,14 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
         known = next((server for server in servers.others() if server.name == key), None)
         return {
             "server": space.name,
+            "uuid": servers.root_uuid(key),
             "address": servers.address if known is None else known.address,
             "drained": None if drain is None else asdict(drain),
             "retired": known is not None and known.retired,
             "away_since_ns": None if (since := servers.away_since(key)) is None else round(since * 1e9),
             "capacity_bytes": space.capacity_bytes,
             "free_bytes": space.free_bytes,
-            "reservations": space.homes,
+            "reservations": space.reservations,
         }
 
     @router.get("/servers")
@@ -118,8 +119,8 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
     async def forget(name: str, peer: CurrentPeer) -> dict[str, Any]:
         """Gives up a server that will not come back."""
         _must_be_administrator(peer)
-        lost = await slow_calls.run(peer.uid, reservations.give_up_server, servers.key_of(name))
-        return {"server": name, "lost": lost}
+        given_up = await slow_calls.run(peer.uid, reservations.give_up_server, servers.key_of(name))
+        return {"server": name, **asdict(given_up)}
 
     return router
 

@@ -5,10 +5,12 @@ server, and its reservations exist. See docs/design/many-servers.md.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -33,7 +35,7 @@ from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.states import ReservationState
 
-__all__ = ["PoolServer", "Servers", "server_text"]
+__all__ = ["PoolServer", "Servers", "server_text", "side_by_side"]
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ def server_text(name: str) -> str:
     return f"server {name or server_name()}"
 
 
-def _side_by_side(ask: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
+def side_by_side(ask: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
     """Asks all these servers; as long as the slowest takes, so that one which hangs does not hold up the others."""
     if len(names) <= 1:
         return [ask(name) for name in names]
@@ -97,6 +99,8 @@ class Servers:
         self._links: dict[str, ServerLink] = {}
         self._away_since: dict[str, float] = {}  # by server, wall clock
         self._capacities: dict[str, int] = {}  # bytes, as each server last said
+        self._own_uuid = ""  # of the own root, once it has been told
+        self._unfinished: set[str] = set()  # servers on which something is to be made or ended yet
         self._telling = threading.Lock()  # One directory at a time, the newer one last.
 
     # Which there are
@@ -124,6 +128,29 @@ class Servers:
             known = ", ".join([server_name(), *(server.name for server in self.others())][:5])
             raise NotFoundError(f"there is no server {name[:80]}; there are {known}")
         return name
+
+    def root_uuid(self, name: str) -> str:
+        """Of a server's root, by which the records of reservations name it.
+
+        Raises
+        ------
+        DisconnectedError
+            It is not in the pool (any more), or it is the own one, which has not answered yet.
+        """
+        if name:
+            known = next((server for server in self.others() if server.name == name), None)
+            if known is None:
+                raise DisconnectedError(f"server {name} is not in the pool any more")
+            return known.root_uuid
+        if not self._own_uuid:
+            with self.own.admin() as admin:
+                self._own_uuid = admin.server().uuid
+        return self._own_uuid
+
+    def of_root(self, uuid: str) -> str | None:
+        """Which server has this root; None if none of the pool has."""
+        found = next((server.name for server in self.others() if server.root_uuid == uuid), None)
+        return "" if found is None and uuid and uuid == self.root_uuid("") else found
 
     def link(self, name: str) -> ServerLink:
         """The way to a server.
@@ -186,6 +213,19 @@ class Servers:
                 self._away_since.setdefault(name, time.time())
         return incarnation
 
+    def finish_later(self, name: str) -> None:
+        """Something there could not be made or ended: it is to be reconciled as soon as it answers."""
+        with self._lock:
+            self._unfinished.add(name)
+
+    def is_unfinished(self, name: str) -> bool:
+        """Whether that was said; it no longer is from now on."""
+        with self._lock:
+            if name not in self._unfinished:
+                return False
+            self._unfinished.remove(name)
+            return True
+
     def spaces(self) -> list[ServerSpace]:
         """What each has, the own one first. Asks those that are not away.
 
@@ -195,21 +235,24 @@ class Servers:
             The own one cannot be reached.
         """
         with self.own.admin() as admin:
-            own = self._space("", admin.server())
+            info = admin.server()
+        self._own_uuid = info.uuid
+        homes = Counter(row.server for row in self._database.reservations())
+        own = self._space("", info, homes)
         servers = self.others()
-        infos = _side_by_side(
+        infos = side_by_side(
             lambda name: self._ask(name, lambda admin: admin.server()), [server.name for server in servers]
         )
         others = zip(servers, infos, strict=True)
-        return [own, *(self._space(server.name, info, retired=server.retired) for server, info in others)]
+        return [own, *(self._space(server.name, info, homes, retired=server.retired) for server, info in others)]
 
     def reservations(self) -> tuple[list[ReservationInfo], list[str]]:
-        """What all of them have, by name, and which are away."""
+        """What all of them have, by name, as its home knows each; and which servers are away."""
         homes = {row.name: row.server for row in self._database.reservations()}
         names = self.names()
         found: list[ReservationInfo] = []
         away: list[str] = []
-        answers = _side_by_side(lambda name: self._ask(name, lambda admin: admin.reservations()), names)
+        answers = side_by_side(lambda name: self._ask(name, lambda admin: admin.reservations()), names)
         for name, there in zip(names, answers, strict=True):
             if there is None:
                 away.append(name or server_name())
@@ -230,22 +273,23 @@ class Servers:
                 self._away_since.setdefault(name, time.time())
             return None
 
-    def _space(self, name: str, info: ServerInfo | None, *, retired: bool = False) -> ServerSpace:
+    def _space(
+        self, name: str, info: ServerInfo | None, homes: Mapping[str, int], *, retired: bool = False
+    ) -> ServerSpace:
         shown = name or server_name()
         if info is None:
             # What it was is told of, as far as it is known: what is asked for may fit there once it is back.
             capacity_bytes = self._capacities.get(name, 0)
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.away_since(name) or time.time()))
-            return ServerSpace(
-                shown, capacity_bytes, 0, f"server {shown} is away since {since} and makes no reservations"
-            )
+            refuses = f"server {shown} is away since {since} and makes no reservations"
+            return ServerSpace(shown, capacity_bytes, 0, refuses, homes.get(name, 0))
         self._capacities[name] = info.pool_bytes
         drain = self.drains.of(shown)
         refuses = "" if drain is None else drain.text
         if retired:
             refuses = f"server {shown} is retired and makes no reservations"
         free_bytes = info.pool_bytes - info.reserved_bytes
-        return ServerSpace(shown, info.pool_bytes, free_bytes, refuses, info.reservations)
+        return ServerSpace(shown, info.pool_bytes, free_bytes, refuses, homes.get(name, 0), info.reservations)
 
     # Coming and going
 
@@ -277,6 +321,7 @@ class Servers:
         with self.own.admin() as admin:
             if admin.server().uuid == info.uuid:
                 raise InvalidArgumentError(f"{address} is the manager's own server")
+        # Of a share its home decides, once it is asked.
         taken = {row.name for row in self._database.reservations() if row.server != name}
         if both := sorted(taken & {one.name for one in there}):
             raise AlreadyExistsError(
@@ -333,7 +378,7 @@ class Servers:
         _log.info("server %s is not in the pool any more", name)
 
     def _names_on(self, name: str) -> list[str]:
-        return [row.name for row in self._database.reservations() if row.server == name]
+        return [row.name for row in self._database.reservations() if name in row.servers and not row.has_lost(name)]
 
     # Where reservations lie
 
@@ -344,23 +389,31 @@ class Servers:
         with self._telling:
             addresses = {"": self.address} | {server.name: server.address for server in self.others()}
             homes = list(self._homes(addresses))
+            servers = list(self._addresses())
 
             def tell(name: str) -> None:
                 if self.away_since(name) is not None:
                     return
                 try:
                     with self.link(name).admin() as admin:
-                        admin.tell_pool_directory(self.address, homes)
+                        admin.tell_pool_directory(self.address, homes, servers)
                 except ForebayError as error:
                     _log.warning("%s does not know where reservations lie: %s", server_text(name), error)
 
-            _side_by_side(tell, list(addresses if to is None else to))
+            side_by_side(tell, list(addresses if to is None else to))
 
     def _homes(self, addresses: dict[str, str]) -> Iterator[tuple[str, str, str]]:
         for row in self._database.reservations():
             if row.state is ReservationState.PRESENT and row.id and row.server in addresses:
                 yield row.name, row.id, addresses[row.server]
 
+    def _addresses(self) -> Iterator[tuple[str, str, str]]:
+        """All servers of the pool: root, name, address."""
+        with contextlib.suppress(ForebayError):  # it is away, and has not been asked yet
+            yield self.root_uuid(""), server_name(), self.address
+        for server in self.others():
+            yield server.root_uuid, server.name, server.address
+
     def of(self, row: ReservationRow) -> ServerLink:
-        """The way to the reservation's server."""
+        """The way to the reservation's server, which is its home."""
         return self.link(row.server)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from forebay.cli.chosen import chosen, chosen_or_current
 from forebay.cli.output import JsonOption, error_console, format_time, print_fields, print_json, print_table
 from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
-from forebay.errors import DisconnectedError
+from forebay.errors import DisconnectedError, InvalidArgumentError
 from forebay.manager.client import ManagerClient
 from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
@@ -89,6 +89,9 @@ def show(
             autocompletion=stream_names,
         ),
     ],
+    members: Annotated[
+        bool, typer.Option("--members", help="Of a reservation: which servers have it, and whether they are there.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a reservation and its streams; or a stream, and what a step of it has.
@@ -96,23 +99,63 @@ def show(
     Of a step: variables with type, shape, blocks, minimum and maximum, and attributes. Reads no data.
     """
     if "/" in name:
+        if members:
+            raise InvalidArgumentError("--members is for a reservation, for example run1; a stream lies where it does")
         from forebay.cli.contents import show_step  # which takes NumPy
 
         show_step(Address.parse(name), as_json=as_json)
     else:
-        _show_reservation(name, as_json=as_json)
+        _show_reservation(name, with_members=members, as_json=as_json)
 
 
-def _show_reservation(name: str, *, as_json: bool) -> None:
+def _show_reservation(name: str, *, with_members: bool, as_json: bool) -> None:
     check_reservation(name)
     with forebay.Admin(chosen()) as admin:
         info = admin.reservation(name)
         streams = admin.streams(name)
+    members = _members(info) if with_members else None
     if as_json:
-        print_json({"reservation": info.as_dict(), "streams": [stream.as_dict() for stream in streams]})
+        told = {"reservation": info.as_dict(), "streams": [stream.as_dict() for stream in streams]}
+        print_json(told | ({} if members is None else {"members": members}))
         return
     print_fields(_reservation_fields(info))
+    if members is not None:
+        print_table(
+            ("SERVER", ">SEGMENTS", ">CAPACITY", "STATE"),
+            (
+                (row["server"], str(row["segments"]), format_size(row["capacity_bytes"]), row["state"])
+                for row in members
+            ),
+            empty="",
+        )
     print_table(STREAM_COLUMNS, map(stream_row, streams), empty="It has no streams.")
+
+
+def _members(info: ReservationInfo) -> list[dict[str, Any]]:
+    """What each of its servers has of it, the home first. A server is lost that the pool has no longer."""
+    servers: dict[str, dict[str, Any]] | None = None
+    try:
+        with ManagerClient(chosen_or_current()) as manager:
+            servers = {server["uuid"]: server for server in manager.servers()}
+    except DisconnectedError as error:
+        error_console().print(f"note: servers have no names here: {error.what}", markup=False, soft_wrap=True)
+    rows = []
+    for member in info.members:
+        known = None if servers is None else servers.get(member.server)
+        state = "unknown" if servers is None else "lost"
+        if known is not None:
+            state = "present" if known["away_since_ns"] is None else "away"
+        name = member.server if known is None else known["server"]
+        rows.append(
+            {
+                "server": name,
+                "uuid": member.server,
+                "segments": member.segments,
+                "capacity_bytes": member.capacity_bytes,
+                "state": state,
+            }
+        )
+    return rows
 
 
 def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:

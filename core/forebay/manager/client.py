@@ -79,8 +79,10 @@ class ManagerClient(Closing):
         account: str = "",
         wait: bool = False,
         on: Sequence[str] = (),
+        servers: int = 0,
     ) -> Json:
-        """Creates a reservation, on one of the servers that `on` names, if it names any. With `wait`, the answer may be
+        """Creates a reservation, on so many of the servers that `on` names, if it names any; 0 are all of these, else
+        one. With `wait`, the answer may be
         ``{"waiting": …}``, a place in the queue for space. It is kept by asking again within 30 seconds, and given up
         by `leave_queue`.
         """
@@ -93,6 +95,7 @@ class ManagerClient(Closing):
             "account": account,
             "wait": wait,
             "on": list(on),
+            "servers": servers,
         }
         return self._ask("POST", "/reservations", body=request)
 

@@ -34,19 +34,20 @@ TEST(ReservationLayout, fits_the_capacity_with_at_least_four_segments) {
     EXPECT_TRUE(std::has_single_bit(layout->segment_bytes));
     EXPECT_GE(layout->segment_bytes, mebibyte);
     EXPECT_LE(layout->segment_bytes, 256 * mebibyte);
-    EXPECT_GE(layout->segments, 4U);
-    const std::uint64_t used = layout->segments * layout->segment_bytes + layout->journal_reserve_bytes;
+    ASSERT_EQ(layout->segments.size(), 1U);
+    EXPECT_GE(layout->segments[0], 4U);
+    const std::uint64_t used = layout->segments[0] * layout->segment_bytes + layout->journal_reserve_bytes;
     EXPECT_LE(used, layout->capacity_bytes);
     EXPECT_GT(used + layout->segment_bytes, layout->capacity_bytes);
   }
 }
 
 TEST(ReservationLayout, of_known_capacities) {
-  EXPECT_EQ(layout_for(8 * mebibyte)->segments, 7U);
+  EXPECT_EQ(layout_for(8 * mebibyte)->segments, std::vector{7U});
   EXPECT_EQ(layout_for(8 * mebibyte)->segment_bytes, mebibyte);
   EXPECT_EQ(layout_for(2048 * mebibyte)->segment_bytes, 64 * mebibyte);
   EXPECT_EQ(layout_for(2048 * mebibyte)->journal_reserve_bytes, 32 * mebibyte);
-  EXPECT_EQ(layout_for(2048 * mebibyte)->segments, 31U);
+  EXPECT_EQ(layout_for(2048 * mebibyte)->segments, std::vector{31U});
   EXPECT_EQ(layout_for(std::uint64_t{1} << 40)->segment_bytes, 256 * mebibyte);
   EXPECT_EQ(layout_for(std::uint64_t{1} << 40)->journal_reserve_bytes, 64 * mebibyte);
 }
@@ -61,12 +62,12 @@ TEST(ReservationLayout, files_have_a_capacity_beside_that_of_streams) {
   ASSERT_TRUE(both);
   EXPECT_EQ(both->capacity_bytes, 8 * mebibyte);
   EXPECT_EQ(both->files_bytes, 4 * mebibyte);
-  EXPECT_EQ(both->segments, 7U);
+  EXPECT_EQ(both->segments, std::vector{7U});
   const auto files_only = layout_for(0, 1);
   ASSERT_TRUE(files_only);
   EXPECT_EQ(files_only->capacity_bytes, 0U);
   EXPECT_EQ(files_only->files_bytes, mebibyte);
-  EXPECT_EQ(files_only->segments, 0U);
+  EXPECT_EQ(files_only->segments, std::vector{0U});
   EXPECT_EQ(files_only->journal_reserve_bytes, 0U);
 }
 
@@ -126,7 +127,7 @@ TEST_F(ReservationStoreTest, a_reservation_may_be_of_files_only) {
   const auto loaded = load();
   ASSERT_EQ(loaded.size(), 1U);
   EXPECT_EQ(bytes_of_record(loaded[0]), bytes_of_record(record));
-  EXPECT_EQ(granted_bytes(loaded[0]), mebibyte);
+  EXPECT_EQ(granted_bytes(loaded[0], 0), mebibyte);
   EXPECT_EQ(store_->measure_files(reservation_id)->bytes, 0U);
   EXPECT_TRUE(problems_.empty());
 }

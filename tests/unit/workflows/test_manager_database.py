@@ -153,7 +153,8 @@ def test_what_is_held_is_added_up_by_what_counts_alike(database: Database) -> No
     ]
 
 
-def test_a_database_of_the_format_before_becomes_one_of_this(path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_database_of_a_format_before_becomes_one_of_this(path: Path, version: int) -> None:
     for module in ("asked_stages", "stage_concurrency"):  # A table exists once its module has been imported.
         importlib.import_module(f"forebay.workflows.manager.{module}")
     with contextlib.closing(Database(path)) as database:
@@ -161,12 +162,13 @@ def test_a_database_of_the_format_before_becomes_one_of_this(path: Path) -> None
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE asked_stages")
         connection.execute("DROP TABLE stage_concurrency")
-        connection.execute("UPDATE format SET version = 2")
+        connection.execute("DROP TABLE reservation_members")
+        connection.execute(f"UPDATE format SET version = {version}")
         connection.commit()
     with contextlib.closing(Database(path)) as database:
         assert database.stage(row.id) == row
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version FROM format").fetchall() == [(3,)]
+        assert connection.execute("SELECT version FROM format").fetchall() == [(4,)]
         assert connection.execute("SELECT count(*) FROM asked_stages").fetchall() == [(0,)]
 
 

@@ -27,7 +27,7 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
-from forebay.records import Lifetime, ReservationInfo, ServerInfo, StreamStatus
+from forebay.records import Lifetime, ReservationInfo, ReservationMember, ServerInfo, StreamStatus
 from forebay.workflows.manager.access import Asker
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.reservations import Reservations
@@ -56,6 +56,8 @@ class FakeServer:
         self.crash_in: int | None = None
         self.crash_after = False
         self.created = 0
+        self.uuid = ""
+        self.pool_bytes = POOL_BYTES
 
     def connect(self) -> Admin:
         if self.away:
@@ -66,11 +68,19 @@ class FakeServer:
         pass
 
     def server(self) -> ServerInfo:
-        return ServerInfo("1", "/", 1, 1, POOL_BYTES, 0, 1, 0, 0, "", 1)
+        return ServerInfo("1", "/", 1, 1, self.pool_bytes, 0, 1, 0, 0, self.uuid, 1)
 
-    def reservations(self) -> list[ReservationInfo]:
+    def reservations(self, *, shares: bool = False) -> list[ReservationInfo]:
         self._check()
-        return list(self.existing.values())
+        return [info for info in self.existing.values() if shares or info.home]
+
+    def taken_bytes(self) -> int:
+        """What reservations and shares take here."""
+        taken = 0
+        for info in self.existing.values():
+            given = [member.capacity_bytes for member in info.members if member.server == self.uuid]
+            taken += sum(given) if info.members else info.capacity_bytes
+        return taken
 
     def reservation(self, name: str) -> ReservationInfo:
         self._check()
@@ -109,12 +119,14 @@ class FakeServer:
             if known.capacity_bytes != capacity:
                 raise AlreadyExistsError("it is there", name)
             return known
-        if capacity + sum(info.capacity_bytes for info in self.existing.values()) > POOL_BYTES:
+        members = tuple(ReservationMember(server, size) for server, size in options.get("members", ()))
+        here = sum(member.capacity_bytes for member in members if member.server == self.uuid)
+        if (here if members else capacity) + self.taken_bytes() > self.pool_bytes:
             raise NoSpaceError("the pool is full", name)
         self.created += 1
         self.existing[name] = ReservationInfo(
             name=name,
-            id=f"id-{self.created}",
+            id=options.get("id") or f"id-{self.created}",
             capacity_bytes=capacity,
             used_bytes=0,
             files_bytes=options.get("files", 0),
@@ -130,6 +142,8 @@ class FakeServer:
             access_generation=0,
             pool=options.get("pool", ""),
             account=options.get("account", ""),
+            members=members,
+            home=not members or members[0].server == self.uuid,
         )
         return self.existing[name]
 

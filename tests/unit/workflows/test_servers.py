@@ -23,7 +23,7 @@ from forebay.records import ServerInfo
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import Peer, asking_peer
-from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.reservations import GivenUp, Reservations
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.servers import Servers
 from tests.support.time_limits import seconds
@@ -39,6 +39,7 @@ class PoolServer(FakeServer):
         super().__init__()
         self.uuid = uuid
         self.directory: list[tuple[str, str, str]] = []
+        self.servers: list[tuple[str, str, str]] = []
         self.met: threading.Barrier | None = None  # of servers that answer when all of them have been asked
 
     def _meet(self) -> None:
@@ -49,14 +50,15 @@ class PoolServer(FakeServer):
         self._check()
         self._meet()
         info = super().server()
-        reserved = sum(known.capacity_bytes for known in self.existing.values())
-        homes = len(self.existing)
-        return ServerInfo(**(info.as_dict() | {"uuid": self.uuid, "reserved_bytes": reserved, "reservations": homes}))
+        told = {"reserved_bytes": self.taken_bytes(), "reservations": len(self.existing)}
+        return ServerInfo(**(info.as_dict() | told))
 
-    def tell_pool_directory(self, manager: str, homes: list[tuple[str, str, str]]) -> None:
+    def tell_pool_directory(
+        self, manager: str, homes: list[tuple[str, str, str]], servers: list[tuple[str, str, str]]
+    ) -> None:
         self._check()
         self._meet()
-        self.directory = homes
+        self.directory, self.servers = homes, servers
 
 
 class Pool:
@@ -107,6 +109,8 @@ def test_each_reservation_lies_on_the_emptiest_and_all_servers_hear_of_it(pool: 
         ]
     assert pool.reservations.destroy("b", force=False, by=OWNER)
     assert [name for name, _, _ in pool.own.directory] == ["a", "c"]
+    addresses = [("own", "ssd1", "node1:7460"), ("ssd2", "ssd2", "node2:7460"), ("ssd3", "ssd3", "node3:7460")]
+    assert [server.servers for server in (pool.own, *pool.at.values())] == [addresses] * 3
 
 
 def test_servers_are_asked_and_told_side_by_side(pool: Pool) -> None:
@@ -242,7 +246,7 @@ def test_only_a_server_that_does_not_answer_is_given_up(pool: Pool) -> None:
     with pytest.raises(RefusedError, match="cannot be given up"):
         pool.reservations.give_up_server("")
     pool.named("ssd2").away = True
-    assert pool.reservations.give_up_server("ssd2") == ["lost"]
+    assert pool.reservations.give_up_server("ssd2") == GivenUp(["lost"], [])
     assert pool.servers.names() == ["", "ssd3"]
     # The name is free again.
     pool.reservations.create(request("lost"), on=["ssd3"])
