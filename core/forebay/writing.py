@@ -25,7 +25,7 @@ from forebay.datatypes import (
     plain_array,
 )
 from forebay.dimensions import attribute_of, checked_dims
-from forebay.errors import ArgumentTypeError, ForebayError, InvalidArgumentError
+from forebay.errors import ArgumentTypeError, ForebayError, InvalidArgumentError, UnavailableError
 from forebay.memory import array_over
 from forebay.options import integer, known_options, text
 
@@ -259,9 +259,17 @@ class StepBeingWritten(PublicNames):
         if self._over:
             return
         if error is None:
-            self.end()
+            try:
+                self.end()
+            except UnavailableError as failure:
+                # Some of it was lost with a member: nothing but another attempt will do, which begins with a step.
+                self._abort_after(failure)
+                raise
             return
         note_failure(self._core, error)
+        self._abort_after(error)
+
+    def _abort_after(self, error: BaseException) -> None:
         try:
             self.abort()
         except Exception as failure:  # the first error is the one to report

@@ -60,6 +60,10 @@ Result<void> Reservation::check_home() const {
 }
 
 void Reservation::member_came(std::uint16_t member) {
+  // Who writes there is not known after a restart of this server.
+  const auto [first, end] = space_.segments().layout().segments_of(member);
+  for (std::uint32_t segment = first; segment < end; ++segment)
+    if (space_.map().owner(segment) == unknown_owner) (void)space_.segments().nobody_writes(segment);
   for (auto& [stream_name, stream] : streams_) {
     (void)stream->lose_steps({{member, others_->storage_incarnation(member)}});
     stream->flusher().request(false);

@@ -10,6 +10,7 @@
 
 #include "base/bounds.h"
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/size_text.h"
 
 namespace forebay::server {
@@ -21,6 +22,29 @@ constexpr std::size_t extents_usual = 4;
 constexpr std::int64_t look_pause_ns = ns_per_ms;
 /// A message names the largest.
 constexpr std::size_t holders_shown_max = 3;
+
+/// How much of the bytes each member gives: in their order `piece` bytes each, round by round, as far as they are free.
+/// The home, which has to have room for metadata, gives only what the others cannot. Empty if all together have too
+/// little.
+std::map<std::uint16_t, std::uint64_t> shares_of(std::uint64_t bytes, const std::vector<std::uint16_t>& order,
+                                                 const std::map<std::uint16_t, std::uint64_t>& free,
+                                                 std::uint64_t piece) {
+  std::map<std::uint16_t, std::uint64_t> shares;
+  for (bool any = true; bytes > 0 && any;) {
+    any = false;
+    for (const std::uint16_t member : order) {
+      if (member == 0 && any) continue;
+      const std::uint64_t share = std::min({bytes, free.at(member) - shares[member], piece});
+      shares[member] += share;
+      bytes -= share;
+      any = any || share > 0;
+      if (bytes == 0) break;
+    }
+  }
+  std::erase_if(shares, [](const auto& entry) { return entry.second == 0; });
+  if (bytes > 0) shares.clear();
+  return shares;
+}
 
 }  // namespace
 
@@ -42,8 +66,8 @@ std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Own
   };
   if (place.at_home) return map().allocate(owner, bytes, new_segments, span_of(0));
   const auto members = static_cast<std::uint16_t>(layout.member_segments().size());
-  // In this order, what each has: the writer's own, else one after another from the rank's on, and the home, which has
-  // to have room for metadata, after all others.
+  // The writer's own first, else one after another from the rank's on. A block up to the stripe's size lies on one
+  // member, a larger one on all of them side by side.
   std::vector<std::uint16_t> order;
   for (std::uint16_t i = 0; i + 1 < members; ++i)
     order.push_back(static_cast<std::uint16_t>(1 + (owner.rank + i) % (members - 1U)));
@@ -52,41 +76,18 @@ std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Own
     std::erase(order, *place.near);
     order.insert(order.begin(), *place.near);
   }
-  std::uint64_t left = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
-  // A block up to the stripe's size lies on one member, a larger one on all of them side by side.
-  std::map<std::uint16_t, std::uint64_t> shares;
   std::map<std::uint16_t, std::uint64_t> free;
-  for (const std::uint16_t member : order) free[member] = map().free_bytes_within(span_of(member));
+  for (const std::uint16_t member : order) free[member] = map().free_bytes_for(owner, span_of(member));
+  const std::uint64_t wanted = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
   const std::uint64_t stripe = std::max(segments_.record().stripe_bytes, space_unit_bytes);
-  const bool spreads = !place.near && left > stripe;
-  for (bool any = true; left > 0 && any;) {
-    any = false;
-    for (const std::uint16_t member : order) {
-      if (spreads && member == 0 && any) continue;
-      const std::uint64_t room = free[member] - shares[member];
-      const std::uint64_t share = std::min({left, room, spreads ? stripe : left});
-      shares[member] += share;
-      left -= share;
-      any = any || share > 0;
-      if (left == 0) break;
-    }
-  }
+  const bool spreads = !place.near && wanted > stripe;
   std::vector<Extent> extents;
-  if (left == 0) {
-    for (const auto& [member, share] : shares) {
-      if (share == 0) continue;
-      auto there = map().allocate(owner, share, new_segments, span_of(member));
-      if (!there) {
-        left = share;
-        break;
-      }
-      extents.insert(extents.end(), there->begin(), there->end());
-    }
+  for (const auto& [member, share] : shares_of(wanted, order, free, spreads ? stripe : wanted)) {
+    const auto there = map().allocate(owner, share, new_segments, span_of(member));
+    invariant(there.has_value(), "space that an owner may have cannot be allocated");
+    extents.insert(extents.end(), there->begin(), there->end());
   }
-  if (left == 0) return extents;
-  for (const Extent& extent : extents) map().release(extent);
-  for (const std::uint32_t segment : std::exchange(new_segments, {})) map().set_owner(segment, std::nullopt);
-  return std::nullopt;
+  return extents.empty() ? std::nullopt : std::optional(std::move(extents));
 }
 
 std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes,

@@ -146,8 +146,11 @@ bool Segments::adopt(const Owner& owner, std::uint64_t bytes, bool at_home) {
   const bool all_trusted = std::ranges::all_of(writers, is_trusted_by_all);
   // No more than is needed: what one writer takes, no other living one can have.
   std::uint64_t adopted_bytes = 0;
-  for (std::uint32_t segment = 0; segment < map_.segment_count() && adopted_bytes < std::max(bytes, space_unit_bytes);
-       ++segment) {
+  const std::uint64_t enough = std::max(bytes, space_unit_bytes);
+  // Those of other members first, which answer later, so that they are asked also where this one has enough.
+  const std::uint32_t own_end = layout_.segments_of(own_member_).second;
+  for (std::uint32_t i = 0; i < map_.segment_count() && adopted_bytes < enough; ++i) {
+    const std::uint32_t segment = (own_end + i) % map_.segment_count();
     const auto before = map_.owner(segment);
     if (!before || before->same_group(owner) || map_.free_bytes_in(segment) == 0) continue;
     if (at_home && !is_own(segment)) continue;

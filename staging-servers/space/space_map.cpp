@@ -165,9 +165,12 @@ void SpaceMap::take_recent(const Owner& owner, const SegmentSpan& within, std::u
   if (recent.empty()) recent_.erase(found);
 }
 
-std::uint64_t SpaceMap::free_bytes_within(const SegmentSpan& within) const {
+std::uint64_t SpaceMap::free_bytes_for(const Owner& owner, const SegmentSpan& within) const {
   std::uint64_t bytes = 0;
-  for (std::uint32_t segment = within.begin; segment < within.end; ++segment) bytes += free_bytes_in(segment);
+  for (std::uint32_t segment = within.begin; segment < within.end; ++segment) {
+    const auto& has = segments_[segment].owner;
+    if (has ? has->same_group(owner) : is_whole_free(segment)) bytes += free_bytes_in(segment);
+  }
   return bytes;
 }
 

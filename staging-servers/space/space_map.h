@@ -92,8 +92,8 @@ class SpaceMap {
   /// The same, in these segments alone.
   std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes,
                                               std::vector<std::uint32_t>& new_segments, const SegmentSpan& within);
-  /// What is free in these segments, without what lies in closed ones.
-  std::uint64_t free_bytes_within(const SegmentSpan& within) const;
+  /// How much of these segments allocate() can give to the owner.
+  std::uint64_t free_bytes_for(const Owner& owner, const SegmentSpan& within) const;
 
   /// Takes a segment out of use: what is free in it, now or later, is nobody's.
   void close(std::uint32_t segment);

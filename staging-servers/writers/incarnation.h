@@ -48,6 +48,8 @@ struct WriterRank {
   GrantedSpace granted;
   std::optional<PendingPart> part;
   bool closed = false;
+  /// Why the step at hand is to be given up: what the rank sends of it is refused until it has aborted.
+  std::optional<std::string> gives_up;
 
   bool is_missing() const noexcept { return session == nullptr && !closed; }
   /// Space granted and not yet part of a step.

@@ -43,6 +43,8 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
     return forebay::fail(ErrorCode::invalid_argument,
                          fmt::format("rank {} has closed the stream: no further step can be whole", *closed));
   }
+  if (rank.gives_up)
+    return forebay::fail(ErrorCode::unavailable, *rank.gives_up + "; abort_step, then write the step again");
   const bool remote = rank.session->connection().is_remote();
   ASSIGN_OR_RETURN(const auto carried, protocol::carried_pieces(part.carried, part.bytes));
   if (!carried.empty() && !remote)

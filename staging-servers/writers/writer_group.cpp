@@ -148,9 +148,13 @@ void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, cons
   if (rank == nullptr) return;
   if (asked.step() == state_.next_step) {
     open_step_.take_back(*rank);
+    rank->gives_up.reset();
     // What it has sent to other members may be on its way still: it gets other space, as both sides know.
     grants_.give_back_elsewhere(*rank);
-    if (asked.member_lost()) give_step_up(fmt::format("rank {} lost what it had written to another member", session.rank));
+    if (asked.member_lost()) {
+      give_step_up(fmt::format("rank {} lost what it had written to another member", session.rank));
+      rank->gives_up.reset();
+    }
   }
   session.connection().answer_done(request);
 }
@@ -165,6 +169,9 @@ void WriterGroup::member_lost(std::uint16_t member) {
 }
 
 void WriterGroup::give_step_up(const std::string& why) {
+  // Those that have not sent their parts yet are told when they do: what the others write again is another attempt.
+  for (WriterRank& rank : incarnation_.ranks())
+    if (!rank.closed) rank.gives_up = why;
   open_step_.fail({ErrorCode::unavailable, why + "; abort_step, then write the step again",
                    fmt::format("stream {}, step {}", stream_.path(), state_.next_step)});
 }

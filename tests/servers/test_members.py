@@ -4,107 +4,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
 
 import numpy as np
 import pytest
 
 import forebay
+from tests.servers.ranks import LENGTH, Ranks, block, check, numbers, start_here
 from tests.support.server_pool import ServerPool
-from tests.support.time_limits import seconds
 from tests.support.load import until
 
 pytestmark = [pytest.mark.timeout(60)]
 
 MIB = 1 << 20
 SHARE = 32 * MIB
-#: Elements of a rank's block of 2 MB: more than what goes to the home.
-LENGTH = 250_000
-
-#: One rank, which writes a step for each line that it reads. The same from all ranks.
-RANK = f"""
-import sys, numpy as np, forebay
-rank, ranks, address, options = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], eval(sys.argv[4])
-stream = forebay.open(address, "w", rank=rank, ranks=ranks, **options)
-print("open", flush=True)
-for line in sys.stdin:
-    number = int(line)
-    try:
-        with stream.step() as step:
-            block = np.arange({LENGTH}.0)[None] + 1e6 * number + rank
-            step.write("T", block, shape=(ranks, {LENGTH}), start=(rank, 0))
-            step.write("small", np.arange(8.0)[None] + number + rank, shape=(ranks, 8), start=(rank, 0))
-    except forebay.ForebayError as error:
-        print(error.code, error.what.replace("\\n", " "), flush=True)
-    else:
-        print("done", flush=True)
-stream.close()
-print("closed", flush=True)
-"""
-
-
-def block(number: int, rank: int) -> np.ndarray[Any, Any]:
-    return np.arange(float(LENGTH)) + 1e6 * number + rank
-
-
-class Rank:
-    """A writer's process."""
-
-    def __init__(self, environment: dict[str, str], rank: int, ranks: int, address: str, options: dict[str, Any]):
-        command = [sys.executable, "-c", RANK, str(rank), str(ranks), address, repr(options)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def begin(self, number: int) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{number}\n")
-        self._process.stdin.flush()
-
-    def end(self) -> str:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        line = self.line()
-        self._process.wait(seconds(60))
-        return line
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(seconds(60))
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-class Ranks:
-    """A writer group."""
-
-    def __init__(self, environment: dict[str, str], address: str, ranks: int = 2, **options: Any) -> None:
-        self.ranks = [Rank(environment, rank, ranks, address, options) for rank in range(ranks)]
-        assert [rank.line() for rank in self.ranks] == ["open"] * ranks
-
-    def write(self, number: int) -> list[str]:
-        """What each rank says of its step."""
-        for rank in self.ranks:
-            rank.begin(number)
-        return [rank.line() for rank in self.ranks]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for rank in self.ranks:
-            rank.kill()
-
-
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[ServerPool]:
     with ServerPool(tmp_path / "pool", 3, options=("--flush-interval-ms", "-1")) as made:
@@ -140,22 +54,6 @@ def as_far(far: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FOREBAY_ROOT", raising=False)
 
 
-def check(stream: forebay.Stream, number: int, ranks: int = 2) -> None:
-    """All bytes of the step are what was written."""
-    step = stream[number]
-    array = step["T"][...]
-    for rank in range(ranks):
-        assert np.array_equal(array[rank], block(number, rank)), (number, rank)
-    assert np.array_equal(step["T"][ranks - 1, 1000:2000], block(number, ranks - 1)[1000:2000])
-    assert np.array_equal(step["T"][0:ranks, 5:LENGTH:1000], array[:, 5:LENGTH:1000])
-    assert np.array_equal(step["small"][0], np.arange(8.0) + number)
-
-
-def numbers(stream: forebay.Stream) -> list[int]:
-    """Of the steps that are kept."""
-    return [step.number for step in stream.steps()]
-
-
 def used_segments(pool: ServerPool, server: int) -> int:
     """How many of its segments hold anything but zeros."""
     paths = (pool.servers[server].root / "reservations").glob("*/segments/*")
@@ -178,7 +76,7 @@ def lose_power(pool: ServerPool, server: int) -> None:
 
 
 def test_blocks_go_to_other_members_and_metadata_home(pool: ServerPool, far: dict[str, str], as_far: None) -> None:
-    with Ranks(far, "run1/flow") as writers:
+    with Ranks(start_here(far), "run1/flow") as writers:
         for number in range(4):
             assert writers.write(number) == ["done", "done"]
         with forebay.open("run1/flow", verify="read") as stream:
@@ -196,7 +94,7 @@ def test_blocks_go_to_other_members_and_metadata_home(pool: ServerPool, far: dic
 def test_space_on_members_is_used_again_by_the_next_group(pool: ServerPool, far: dict[str, str], as_far: None) -> None:
     options = {"retention": "last:2"}
     for group in range(3):
-        with Ranks(far, "run1/flow", **options) as writers:
+        with Ranks(start_here(far), "run1/flow", **options) as writers:
             # More than there is, so that the space of earlier steps, and of earlier groups, has to come back.
             for number in range(20):
                 assert writers.write(number) == ["done", "done"], (group, number)
@@ -212,7 +110,7 @@ def test_space_on_members_is_used_again_by_the_next_group(pool: ServerPool, far:
 def test_a_member_that_is_away_makes_its_steps_unavailable_and_no_others(
     pool: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
-    with Ranks(far, "run1/flow") as writers:
+    with Ranks(start_here(far), "run1/flow") as writers:
         for number in range(2):
             assert writers.write(number) == ["done", "done"]
         pool.servers[2].kill()
@@ -240,11 +138,11 @@ def test_a_member_that_is_away_makes_its_steps_unavailable_and_no_others(
 def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
     pool: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
-    with Ranks(far, "run1/flow", durability="durable") as writers:
+    with Ranks(start_here(far), "run1/flow", durability="durable") as writers:
         for number in range(3):
             assert writers.write(number) == ["done", "done"]
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
-    with Ranks(far, "run1/other") as writers:
+    with Ranks(start_here(far), "run1/other") as writers:
         for number in range(3):
             assert writers.write(number) == ["done", "done"]
         lose_power(pool, 1)
@@ -268,7 +166,7 @@ def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
 def test_the_home_is_killed_while_ranks_write_and_nothing_is_lost(
     pool: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
-    with Ranks(far, "run1/flow") as writers:
+    with Ranks(start_here(far), "run1/flow") as writers:
         assert writers.write(0) == ["done", "done"]
         for number in range(1, 4):
             for rank in writers.ranks:
@@ -286,7 +184,7 @@ def test_the_home_is_killed_while_ranks_write_and_nothing_is_lost(
 def test_a_destroyed_reservation_leaves_nothing_on_any_server(
     pool: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
-    with Ranks(far, "run1/flow") as writers:
+    with Ranks(start_here(far), "run1/flow") as writers:
         assert writers.write(0) == ["done", "done"]
     pool.destroy("run1", [0, 1, 2])
 

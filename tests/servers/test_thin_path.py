@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three nodes form one pool, a fourth only computes: a reservation over all three, from its making to its end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.ranks import LENGTH, Ranks, Start
+from tests.support.cluster import CommandLineCluster
+from tests.support.load import until
+from tests.support.munged import Munged, why_no_munge
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("pool")]
+
+#: Only computes.
+FAR = 4
+ROOT = Path(__file__).resolve().parents[2]
+
+READ = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import forebay
+from tests.servers.ranks import check
+with forebay.open(sys.argv[2], verify="read") as stream:
+    for number in map(int, sys.argv[3:]):
+        check(stream, number)
+print("all")
+"""
+
+
+@pytest.fixture(scope="module")
+def munged() -> Iterator[Munged]:
+    if reason := why_no_munge():
+        pytest.skip(reason)
+    with Munged() as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(nodes_possible: None, munged: Munged, tmp_path: Path) -> Iterator[CommandLineCluster]:
+    options = ("--nodes", "4", "--servers", "3", "--netns", "--capacity", "256MiB")
+    with CommandLineCluster(tmp_path / "cluster", *options, FOREBAY_MUNGE_SOCKET=str(munged.socket)) as made:
+        yield made
+
+
+def on_nodes(cluster: CommandLineCluster, nodes: tuple[int, ...]) -> Start:
+    """Each rank on its node."""
+
+    def start(rank: int, command: list[str]) -> subprocess.Popen[str]:
+        return cluster.start("exec", str(nodes[rank]), "--", *command, stdin=subprocess.PIPE)
+
+    return start
+
+
+def read(cluster: CommandLineCluster, node: int, *numbers: int) -> None:
+    """All bytes of these steps are what was written."""
+    program = (sys.executable, "-c", READ, str(ROOT), "run1/flow", *map(str, numbers))
+    assert cluster.on(node, *program).strip() == "all"
+
+
+def roots(cluster: CommandLineCluster) -> list[Path]:
+    return [cluster.folder / f"node{node}" / "root" for node in (1, 2, 3)]
+
+
+def left(cluster: CommandLineCluster) -> list[Path]:
+    """What of reservations lies on any server."""
+    return [path for root in roots(cluster) for name in ("reservations", "quarantine") for path in (root / name).iterdir()]
+
+
+def written_bytes(root: Path) -> int:
+    """Of segments that hold anything but zeros."""
+    return sum(path.stat().st_size for path in root.glob("reservations/*/segments/*") if any(path.read_bytes()))
+
+
+def test_a_reservation_over_three_nodes(cluster: CommandLineCluster) -> None:
+    cluster.forebay(FAR, "create", "run1", "--servers", "3", "--capacity", "192MiB")
+    listed = json.loads(cluster.forebay(2, "ls", "--json"))["reservations"]
+    assert [info["name"] for info in listed] == ["run1"]
+    for root in roots(cluster):
+        assert len(list((root / "reservations").iterdir())) == 1
+    with Ranks(on_nodes(cluster, (2, FAR)), "run1/flow") as writers:
+        for number in range(3):
+            assert writers.write(number) == ["done", "done"]
+        read(cluster, 1, 0, 1, 2)
+        # The rank of node 2 wrote all of its blocks there; that of node 4 wrote to others.
+        assert written_bytes(roots(cluster)[1]) >= 3 * LENGTH * 8
+        cluster.must("kill", "3")
+        # What was on its way there may be refused; after that the others take it.
+        written = next(number for number in range(3, 8) if writers.write(number) == ["done", "done"])
+        read(cluster, 1, written)
+        cluster.must("heal", "3")
+        until(lambda: is_there(cluster, "node3"), "node 3 is back")
+        assert writers.write(20) == ["done", "done"]
+        assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
+    for node in (1, 2, 3, FAR):
+        read(cluster, node, 0, 1, 2)
+    found = json.loads(cluster.forebay(1, "doctor", "--read-data", "--json"))
+    assert [finding for finding in found["findings"] if finding["severity"] == "problem"] == []
+    cluster.forebay(3, "destroy", "run1", "--force")
+    until(lambda: not left(cluster), "nothing of the reservation is left on any server")
+
+
+def is_there(cluster: CommandLineCluster, name: str) -> bool:
+    servers = json.loads(cluster.forebay(1, "servers", "--json"))["servers"]
+    return next(server["away_since_ns"] for server in servers if server["server"] == name) is None
