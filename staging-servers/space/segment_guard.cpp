@@ -52,19 +52,19 @@ std::string SegmentGuard::damaged(std::uint32_t segment, std::string what) {
 
 void SegmentGuard::begin() {
   for (std::uint32_t segment = 0; segment < segments_.map().segment_count(); ++segment) {
-    if (!segments_.is_own(segment)) continue;  // its server looks at it
     (void)look(segment);
     note_taken(segment);
   }
 }
 
 void SegmentGuard::note_taken(std::uint32_t segment) {
-  if (!segments_.holders(segment).empty() || being_cut_.contains(segment)) return;
+  if (!segments_.is_own(segment) || !segments_.holders(segment).empty() || being_cut_.contains(segment)) return;
   if (const auto size = size_of(segments_.path(segment))) taken_[segment] = size->taken_bytes;
 }
 
 std::optional<std::string> SegmentGuard::look(std::uint32_t segment) {
-  if (segments_.retiring || segments_.damage_of(segment) != nullptr) return std::nullopt;
+  // Of another member's its server tells.
+  if (segments_.retiring || !segments_.is_own(segment) || segments_.damage_of(segment) != nullptr) return std::nullopt;
   const std::uint64_t granted = segments_.record().segment_bytes;
   const auto size = size_of(segments_.path(segment));
   if (!size) {
