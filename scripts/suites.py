@@ -132,6 +132,13 @@ SUITES: dict[str, Suite] = {
         extras=("fabric", "viz"),
         packages=("iproute2", "munge", "libmunge2"),
     ),
+    "servers": Suite(
+        "a reservation over several servers on nodes with networks of their own",
+        (Pytest(("tests/servers",), distribution="loadgroup"),),
+        seconds_max=900,
+        when=When.DEEP,
+        packages=("iproute2", "munge", "libmunge2"),
+    ),
     "remote-faults": Suite(
         "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",
         (Pytest(("tests/remote_faults",), per_core=1, distribution="loadgroup"),),

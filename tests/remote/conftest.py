@@ -10,19 +10,15 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.remote.nodes import PORT, Nodes, why_not
+from tests.remote.nodes import PORT, Nodes
 from tests.remote.programs import Programs
+from tests.support.pool_nodes import munged, nodes_possible, pool
 from tests.support.staging_server import StagingServer
+
+__all__ = ["munged", "nodes_possible", "pool"]
 
 #: Makes a file with a token: of which reservation, with which rights, for how many seconds.
 TokenMaker = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def nodes_possible() -> None:
-    """Skips where there can be no nodes."""
-    if reason := why_not():
-        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -6,21 +6,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.cluster import CommandLineCluster
 from tests.support.load import until
-from tests.support.munged import Munged, why_no_munge
 from tests.support.other_user import python_of, python_path
+from tests.support.pool_nodes import COMPUTES, asked, refused, servers
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("pool")]
 
-#: Of node 4, which only computes.
-COMPUTES = 4
 STEPS = 5
 NOBODY = 65534
 
@@ -54,40 +50,6 @@ with adios2.Stream(io, "engine/flow", "w") as stream:
         block = np.arange(8000.0) + 10000 * stream.current_step()
         stream.write("T", block, [8000], [0], [8000])
 """
-
-
-@pytest.fixture(scope="module")
-def munged() -> Iterator[Munged]:
-    if reason := why_no_munge():
-        pytest.skip(reason)
-    with Munged() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def pool(
-    nodes_possible: None, munged: Munged, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CommandLineCluster]:
-    """Nodes 1 to 3 are one pool, node 4 computes."""
-    options = ("--nodes", "4", "--servers", "3", "--netns", "--capacity", "256MiB")
-    folder = tmp_path_factory.mktemp("pool")
-    with CommandLineCluster(folder, *options, FOREBAY_MUNGE_SOCKET=str(munged.socket)) as cluster:
-        yield cluster
-
-
-def asked(pool: CommandLineCluster, node: int, *arguments: str) -> Any:
-    return json.loads(pool.forebay(node, *arguments, "--json"))
-
-
-def servers(pool: CommandLineCluster, node: int) -> dict[str, dict[str, Any]]:
-    return {server["server"]: server for server in asked(pool, node, "servers")["servers"]}
-
-
-def refused(pool: CommandLineCluster, node: int, *arguments: str) -> str:
-    """What a command that fails says."""
-    done = pool.run("exec", str(node), "--", sys.executable, "-m", "forebay", *arguments)
-    assert done.returncode != 0, done.stdout
-    return done.stderr
 
 
 def write(pool: CommandLineCluster, nodes: tuple[int, int], address: str) -> None:

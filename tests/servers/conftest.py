@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes with networks of their own, as the suite of clients on other nodes makes them."""
+"""Nodes 1 to 3 are one pool of servers, node 4 computes."""
 
-from tests.remote.conftest import nodes_possible
+from tests.support.pool_nodes import munged, nodes_possible, pool
 
-__all__ = ["nodes_possible"]
+__all__ = ["munged", "nodes_possible", "pool"]

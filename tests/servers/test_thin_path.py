@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,9 @@ import pytest
 from tests.servers.ranks import LENGTH, Ranks, Start
 from tests.support.cluster import CommandLineCluster
 from tests.support.load import until
-from tests.support.munged import Munged, why_no_munge
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("pool")]
 
-#: Only computes.
-FAR = 4
 ROOT = Path(__file__).resolve().parents[2]
 
 READ = """
@@ -34,20 +30,8 @@ print("all")
 """
 
 
-@pytest.fixture(scope="module")
-def munged() -> Iterator[Munged]:
-    if reason := why_no_munge():
-        pytest.skip(reason)
-    with Munged() as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(nodes_possible: None, munged: Munged, tmp_path: Path) -> Iterator[CommandLineCluster]:
-    options = ("--nodes", "4", "--servers", "3", "--netns", "--capacity", "256MiB")
-    with CommandLineCluster(tmp_path / "cluster", *options, FOREBAY_MUNGE_SOCKET=str(munged.socket)) as made:
-        yield made
-
+#: Nodes 1 to 3 serve, node 4 computes.
+FAR = 4
 
 def on_nodes(cluster: CommandLineCluster, nodes: tuple[int, ...]) -> Start:
     """Each rank on its node."""
@@ -78,7 +62,8 @@ def written_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.glob("reservations/*/segments/*") if any(path.read_bytes()))
 
 
-def test_a_reservation_over_three_nodes(cluster: CommandLineCluster) -> None:
+def test_a_reservation_over_three_nodes(pool: CommandLineCluster) -> None:
+    cluster = pool
     cluster.forebay(FAR, "create", "run1", "--servers", "3", "--capacity", "192MiB")
     listed = json.loads(cluster.forebay(2, "ls", "--json"))["reservations"]
     assert [info["name"] for info in listed] == ["run1"]

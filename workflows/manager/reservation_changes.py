@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from forebay.admin import Admin
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError, NotFoundError, RefusedError
+from forebay.fail_point import fail_point
 from forebay.records import Lifetime, ReservationInfo
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
@@ -59,6 +60,8 @@ class ReservationChanges:
         for outcome in side_by_side(lambda server: self._attempt(lambda: self._create_on(server, request)), others):
             if isinstance(outcome, ForebayError):
                 raise outcome
+        if others:
+            fail_point("manager.members.created")
         return self._create_on(home, request)
 
     def _create_on(self, server: str, request: ReservationRow) -> ReservationInfo:
@@ -129,6 +132,8 @@ class ReservationChanges:
             raise
         # Its home has decided: the others hold nothing that anybody could want.
         others = row.servers[1:]
+        if others:
+            fail_point("manager.home.destroyed")
         answers = side_by_side(lambda server: self._attempt(lambda: self._destroy_on(server, row, force=True)), others)
         if left := [server for server, answer in zip(others, answers, strict=True) if isinstance(answer, ForebayError)]:
             names = ", ".join(server or server_name() for server in left)

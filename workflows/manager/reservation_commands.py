@@ -53,7 +53,12 @@ def create(
     ] = "",
     servers: Annotated[
         int,
-        typer.Option(min=0, max=1024, help="On how many servers. Default: on all that --on names, else on one."),
+        typer.Option(
+            min=0,
+            max=1024,
+            metavar="N",
+            help="In a pool of servers: on how many of them. 0: on all that --on names, else on one.",
+        ),
     ] = 0,
     wait: Annotated[
         bool,

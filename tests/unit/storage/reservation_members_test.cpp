@@ -16,7 +16,7 @@
 namespace forebay::storage {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+constexpr std::uint64_t one_mebibyte = std::uint64_t{1} << 20;
 
 std::string root_of(std::size_t member) {
   return fmt::format("0b7c9f9e-52a5-4c3e-9d0c-{:012x}", member);
@@ -49,9 +49,9 @@ TEST(MembersLayout, gives_each_server_at_least_four_segments_within_what_it_has)
       const auto layout = layout_for(given, 0);
       ASSERT_TRUE(layout) << layout.error().message();
       EXPECT_TRUE(std::has_single_bit(layout->segment_bytes));
-      EXPECT_GE(layout->segment_bytes, mebibyte);
+      EXPECT_GE(layout->segment_bytes, one_mebibyte);
       EXPECT_TRUE(std::has_single_bit(layout->stripe_bytes));
-      EXPECT_LE(layout->stripe_bytes, std::min(layout->segment_bytes, 8 * mebibyte));
+      EXPECT_LE(layout->stripe_bytes, std::min(layout->segment_bytes, 8 * one_mebibyte));
       for (std::size_t number = 0; number < members; ++number) {
         const std::uint64_t kept = number == 0 ? layout->journal_reserve_bytes : 0;
         EXPECT_GE(layout->segments[number], 4U);
@@ -65,9 +65,9 @@ TEST(MembersLayout, gives_each_server_at_least_four_segments_within_what_it_has)
 }
 
 TEST(MembersLayout, is_the_same_for_the_same_list) {
-  const std::vector<std::uint64_t> given = {100 * mebibyte, 90 * mebibyte + 1, 8 * mebibyte};
-  const auto one = layout_for(given, mebibyte);
-  const auto other = layout_for(given, mebibyte);
+  const std::vector<std::uint64_t> given = {100 * one_mebibyte, 90 * one_mebibyte + 1, 8 * one_mebibyte};
+  const auto one = layout_for(given, one_mebibyte);
+  const auto other = layout_for(given, one_mebibyte);
   EXPECT_EQ(one->segments, other->segments);
   EXPECT_EQ(one->segment_bytes, other->segment_bytes);
   EXPECT_EQ(one->journal_reserve_bytes, other->journal_reserve_bytes);
@@ -75,9 +75,9 @@ TEST(MembersLayout, is_the_same_for_the_same_list) {
 
 TEST(MembersLayout, a_server_that_gives_too_little_and_too_much_in_all_are_refused) {
   const std::uint64_t most = std::uint64_t{256} << 40;
-  for (const std::vector<std::uint64_t>& given : {std::vector<std::uint64_t>{8 * mebibyte, 8 * mebibyte - 1},
-                                                  {0, 8 * mebibyte},
-                                                  {most, 8 * mebibyte},
+  for (const std::vector<std::uint64_t>& given : {std::vector<std::uint64_t>{8 * one_mebibyte, 8 * one_mebibyte - 1},
+                                                  {0, 8 * one_mebibyte},
+                                                  {most, 8 * one_mebibyte},
                                                   {~std::uint64_t{0}, ~std::uint64_t{0}}}) {
     EXPECT_EQ(layout_for(given, 0).error().code, ErrorCode::invalid_argument) << given[0];
   }
@@ -99,11 +99,11 @@ TEST(MembersLayout, numbers_count_through_the_members) {
 }
 
 TEST(MembersRecord, one_that_the_layout_made_is_sane_and_counts_on_each_server_what_it_gives) {
-  const auto record = record_over({100 * mebibyte, 90 * mebibyte, 8 * mebibyte}, 5 * mebibyte);
+  const auto record = record_over({100 * one_mebibyte, 90 * one_mebibyte, 8 * one_mebibyte}, 5 * one_mebibyte);
   ASSERT_TRUE(check_reservation(record));
-  EXPECT_EQ(granted_bytes(record, 0), 105 * mebibyte);
-  EXPECT_EQ(granted_bytes(record, 1), 90 * mebibyte);
-  EXPECT_EQ(granted_bytes(record, 2), 8 * mebibyte);
+  EXPECT_EQ(granted_bytes(record, 0), 105 * one_mebibyte);
+  EXPECT_EQ(granted_bytes(record, 1), 90 * one_mebibyte);
+  EXPECT_EQ(granted_bytes(record, 2), 8 * one_mebibyte);
   EXPECT_EQ(granted_bytes(record, 3), 0U);
   EXPECT_EQ(member_of_root(record, root_of(2)), 2);
   EXPECT_FALSE(member_of_root(record, root_of(3)));
@@ -118,7 +118,7 @@ TEST(MembersRecord, as_many_members_as_may_be_are_one_less_than_too_many) {
 
 TEST(MembersRecord, members_that_cannot_be_are_refused) {
   const auto refuse = [&](const std::function<void(reservation::ReservationT&)>& change) {
-    auto record = record_over({32 * mebibyte, 32 * mebibyte});
+    auto record = record_over({32 * one_mebibyte, 32 * one_mebibyte});
     change(record);
     const auto checked = check_reservation(record);
     ASSERT_FALSE(checked);
@@ -131,13 +131,13 @@ TEST(MembersRecord, members_that_cannot_be_are_refused) {
   refuse([](auto& r) { r.members[1]->segments = ~0U; });
   refuse([](auto& r) { ++r.members[1]->segments; });
   refuse([](auto& r) { r.members[1]->capacity_bytes = ~std::uint64_t{0}; });
-  refuse([](auto& r) { r.capacity_bytes += mebibyte; });
-  refuse([](auto& r) { r.capacity_bytes = 0, r.files_bytes = mebibyte; });
+  refuse([](auto& r) { r.capacity_bytes += one_mebibyte; });
+  refuse([](auto& r) { r.capacity_bytes = 0, r.files_bytes = one_mebibyte; });
   refuse([](auto& r) { r.journal_reserve_bytes = r.members[0]->capacity_bytes; });
 }
 
 TEST(MembersOnDisk, each_server_has_its_own_segments_and_the_same_record) {
-  const auto record = record_over({16 * mebibyte, 8 * mebibyte, 8 * mebibyte}, mebibyte);
+  const auto record = record_over({16 * one_mebibyte, 8 * one_mebibyte, 8 * one_mebibyte}, one_mebibyte);
   const SegmentLayout layout = layout_of(record);
   for (std::uint16_t member = 0; member < 3; ++member) {
     const testing::TemporaryDirectory root = testing::TemporaryDirectory::in_memory();

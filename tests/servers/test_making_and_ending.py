@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reservation over several servers is made on all of them or on none, and ends on all, whoever dies or is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.instance import Instance
+from forebay.workflows.manager.daemon import is_locked
+from tests.support.cluster import CommandLineCluster
+from tests.support.load import until
+from tests.support.pool_nodes import COMPUTES, asked, refused, servers
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("members")]
+
+MIB = 1 << 20
+NAME = "wide"
+NODES = (1, 2, 3)
+CAPACITY_BYTES = 256 * MIB
+
+
+def root(pool: CommandLineCluster, node: int) -> Path:
+    return pool.folder / f"node{node}" / "root"
+
+
+def on_disk(pool: CommandLineCluster, node: int) -> dict[str, list[int]]:
+    """What a server has of reservations: the segments of each, by id."""
+    there = root(pool, node) / "reservations"
+    return {
+        entry.name: sorted(int(segment.name) for segment in (entry / "segments").iterdir()) for entry in there.iterdir()
+    }
+
+
+def is_empty(pool: CommandLineCluster) -> bool:
+    """No server has anything of a reservation, nor of one that was."""
+    return not any(
+        entry
+        for node in NODES
+        for folder in ("reservations", "quarantine")
+        for entry in (root(pool, node) / folder).iterdir()
+    )
+
+
+def create(pool: CommandLineCluster, node: int = COMPUTES, *options: str) -> dict[str, Any]:
+    """Over three servers, unless options say otherwise."""
+    made = asked(pool, node, "create", NAME, "--capacity", "96MiB", *(options or ("--servers", "3")))
+    reservation: dict[str, Any] = made["reservation"]
+    return reservation
+
+
+def listed(pool: CommandLineCluster, node: int) -> list[str]:
+    return [info["name"] for info in asked(pool, node, "ls")["reservations"]]
+
+
+def members(pool: CommandLineCluster, node: int = COMPUTES) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = asked(pool, node, "show", NAME, "--members")["members"]
+    return shown
+
+
+def member_node(pool: CommandLineCluster) -> int:
+    """A node that has a share, but neither the home nor the manager."""
+    return next(int(row["server"].removeprefix("node")) for row in members(pool)[1:] if row["server"] != "node1")
+
+
+def kill_manager(pool: CommandLineCluster) -> None:
+    instance = Instance(root(pool, 1))
+    os.kill(json.loads(instance.manager_identity.read_text())["pid"], signal.SIGKILL)
+    until(lambda: not is_locked(instance.manager_lock), "the manager has ended")
+
+
+def mortal_manager(pool: CommandLineCluster, fail_point: str) -> None:
+    """From now on the manager is one that dies there."""
+    kill_manager(pool)
+    pool.forebay(1, "up", FOREBAY_FAIL_POINT=f"{fail_point}=kill")
+
+
+@pytest.fixture(autouse=True)
+def all_is_as_it_was(pool: CommandLineCluster) -> Iterator[None]:
+    """Whatever a test leaves is ended, and the servers have nothing."""
+    yield
+    for state in pool.ask("status")["nodes"]:
+        if state["node"] in NODES and not state["serves"]:
+            pool.must("heal", str(state["node"]))
+    pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "destroy", NAME, "--force")
+    until(lambda: is_empty(pool), "nothing is left on any server")
+
+
+def test_it_is_made_listed_once_and_ended_from_nodes_without_its_home(pool: CommandLineCluster) -> None:
+    made = create(pool)
+    assert made["capacity_bytes"] == 96 * MIB
+    assert [member["capacity_bytes"] for member in made["members"]] == [32 * MIB] * 3
+    for node in (*NODES, COMPUTES):
+        assert listed(pool, node) == [NAME]
+    for server in servers(pool, COMPUTES).values():
+        assert (server["reservations"], server["free_bytes"]) == (1, CAPACITY_BYTES - 32 * MIB)
+    # Each has its own segments, which are numbered through.
+    rows = members(pool)
+    assert sorted(row["server"] for row in rows) == ["node1", "node2", "node3"]
+    assert {row["state"] for row in rows} == {"present"}
+    first = 0
+    for row in rows:
+        there = on_disk(pool, int(row["server"].removeprefix("node")))
+        assert there == {made["id"]: list(range(first, first + row["segments"]))}
+        assert row["segments"] >= 4
+        first += row["segments"]
+    # Asked again it is the same, and another one of its name is refused.
+    assert create(pool, 2)["id"] == made["id"]
+    assert "3 servers, not on 2" in refused(pool, 2, "create", NAME, "--capacity", "96MiB", "--servers", "2")
+    shown = pool.forebay(1, "show", NAME, "--members")
+    assert "node3" in shown
+    assert "present" in shown
+    assert asked(pool, 3, "destroy", NAME)["existed"]
+    for node in (*NODES, COMPUTES):
+        assert listed(pool, node) == []
+    until(lambda: is_empty(pool), "nothing is left on any server")
+    assert {server["free_bytes"] for server in servers(pool, 1).values()} == {CAPACITY_BYTES}
+
+
+def test_on_names_its_servers_and_its_files_lie_on_the_home(pool: CommandLineCluster) -> None:
+    made = create(pool, 1, "--on", "node2,node3", "--files", "16MiB")
+    rows = members(pool)
+    assert sorted(row["server"] for row in rows) == ["node2", "node3"]
+    assert on_disk(pool, 1) == {}
+    free = {name: server["free_bytes"] for name, server in servers(pool, 1).items()}
+    home = rows[0]["server"]
+    assert free[home] == CAPACITY_BYTES - rows[0]["capacity_bytes"] - 16 * MIB
+    assert Path(made["files_path"]).is_relative_to(root(pool, int(home.removeprefix("node"))))
+
+
+def test_what_does_not_fit_on_all_is_made_on_none(pool: CommandLineCluster) -> None:
+    assert "no choice of 3 servers" in refused(pool, 1, "create", NAME, "--capacity", "900MiB", "--servers", "3") or (
+        "the whole pool" in refused(pool, 1, "create", NAME, "--capacity", "900MiB", "--servers", "3")
+    )
+    assert "4 servers are asked for" in refused(pool, COMPUTES, "create", NAME, "--capacity", "96MiB", "--servers", "4")
+    assert is_empty(pool)
+
+
+def test_servers_and_all_that_they_have_come_back_after_a_restart(pool: CommandLineCluster) -> None:
+    made = create(pool)
+    before = {node: on_disk(pool, node) for node in NODES}
+    for node in (2, 3):
+        pool.must("kill", str(node))
+        pool.must("heal", str(node))
+        until(lambda: servers(pool, 1)[f"node{node}"]["away_since_ns"] is None, "it is back")  # noqa: B023
+    assert {node: on_disk(pool, node) for node in NODES} == before
+    assert listed(pool, 2) == listed(pool, 3) == [NAME]
+    assert {row["state"] for row in members(pool)} == {"present"}
+    assert create(pool)["id"] == made["id"]
+    problems = [finding for finding in asked(pool, 1, "doctor")["findings"] if finding["severity"] == "problem"]
+    assert problems == []
+
+
+# crash-matrix: creating a reservation over several servers | manager, when all but the home have their share, at `manager.members.created` | it is created when the manager is back
+def test_a_manager_killed_before_the_home_is_asked_completes_it_when_it_is_back(pool: CommandLineCluster) -> None:
+    mortal_manager(pool, "manager.members.created")
+    refused(pool, COMPUTES, "create", NAME, "--capacity", "96MiB", "--servers", "3")
+    # The home decides, and it has nothing yet.
+    assert sum(bool(on_disk(pool, node)) for node in NODES) == 2
+    assert listed(pool, 3) == []
+    pool.must("heal", "1")
+    until(lambda: listed(pool, COMPUTES) == [NAME], "it is made")
+    assert all(on_disk(pool, node) for node in NODES)
+    assert len({name for node in NODES for name in on_disk(pool, node)}) == 1
+
+
+# crash-matrix: creating a reservation over several servers | manager, when all but the home have their share, and one of these servers | it can be destroyed, and nothing is left when that server is back
+def test_one_that_was_left_half_made_can_be_ended(pool: CommandLineCluster) -> None:
+    mortal_manager(pool, "manager.members.created")
+    refused(pool, COMPUTES, "create", NAME, "--capacity", "96MiB", "--servers", "3")
+    victim = next(node for node in (2, 3) if on_disk(pool, node))
+    pool.must("kill", str(victim))
+    pool.must("heal", "1")
+    pool.forebay(1, "destroy", NAME)
+    pool.must("heal", str(victim))
+    until(lambda: is_empty(pool), "nothing is left on any server")
+    assert listed(pool, COMPUTES) == []
+
+
+# crash-matrix: destroying a reservation over several servers | manager, when the home has destroyed it, at `manager.home.destroyed` | it is gone at once, and from the other servers when the manager is back
+def test_a_manager_killed_when_the_home_has_ended_it_ends_it_elsewhere_when_it_is_back(
+    pool: CommandLineCluster,
+) -> None:
+    create(pool)
+    mortal_manager(pool, "manager.home.destroyed")
+    refused(pool, 3, "destroy", NAME)
+    assert sum(bool(on_disk(pool, node)) for node in NODES) == 2
+    pool.must("heal", "1")
+    until(lambda: is_empty(pool), "nothing is left on any server")
+    assert listed(pool, COMPUTES) == []
+    assert asked(pool, 1, "doctor")["findings"] == [] or all(
+        finding["severity"] != "problem" for finding in asked(pool, 1, "doctor")["findings"]
+    )
+
+
+# crash-matrix: destroying a reservation over several servers | a server other than the home, when it is destroyed | it is gone at once, and from that server when it is back
+def test_a_member_that_is_away_when_it_ends_ends_its_share_when_it_is_back(pool: CommandLineCluster) -> None:
+    create(pool)
+    victim = member_node(pool)
+    pool.must("kill", str(victim))
+    until(lambda: servers(pool, 1)[f"node{victim}"]["away_since_ns"] is not None, "it is away")
+    assert [row["state"] for row in members(pool) if row["server"] == f"node{victim}"] == ["away"]
+    assert asked(pool, COMPUTES, "destroy", NAME)["existed"]
+    assert listed(pool, COMPUTES) == []
+    assert on_disk(pool, victim)
+    assert "is being destroyed" in refused(pool, 1, "create", NAME, "--capacity", "96MiB", "--servers", "2")
+    doctor = pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "doctor")
+    assert f"which is finished when node{victim} is back" in " ".join(doctor.stdout.split())
+    pool.must("heal", str(victim))
+    until(lambda: is_empty(pool), "nothing is left on any server")
+    # The name is free again.
+    create(pool)
+
+
+def test_a_share_holds_its_server_in_the_pool(pool: CommandLineCluster) -> None:
+    create(pool)
+    victim = member_node(pool)
+    told = asked(pool, COMPUTES, "servers", "retire", f"node{victim}")
+    assert told == {"server": f"node{victim}", "reservations": [NAME], "left": False}
+    pool.forebay(1, "destroy", NAME)
+    until(lambda: f"node{victim}" not in servers(pool, 1), "it has left the pool")
+    pool.forebay(victim, "down")
+    pool.must("heal", str(victim))
+    assert f"node{victim}" in servers(pool, 1)
+
+
+def test_a_drained_server_gets_no_share(pool: CommandLineCluster) -> None:
+    pool.forebay(1, "drain", "node3", "--reason", "disk")
+    try:
+        assert "node3 is drained" in refused(pool, 1, "create", NAME, "--capacity", "96MiB", "--servers", "3")
+        create(pool, 1, "--servers", "2")
+        assert on_disk(pool, 3) == {}
+    finally:
+        pool.forebay(1, "undrain", "node3")
+
+
+def test_with_a_member_that_is_given_up_it_stays_and_says_what_it_has_lost(pool: CommandLineCluster) -> None:
+    create(pool)
+    victim = member_node(pool)
+    pool.must("kill", str(victim))
+    until(lambda: servers(pool, 1)[f"node{victim}"]["away_since_ns"] is not None, "it is away")
+    told = asked(pool, 1, "servers", "forget", f"node{victim}", "--lost")
+    assert told == {"server": f"node{victim}", "lost": [], "damaged": [NAME]}
+    assert listed(pool, COMPUTES) == [NAME]
+    assert [row["state"] for row in members(pool)].count("lost") == 1
+    doctor = pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "doctor")
+    assert f"what lay on node{victim} is lost" in " ".join(doctor.stdout.split())
+    pool.forebay(1, "destroy", NAME)
+    # It comes back after all: the home says that there is no such reservation.
+    pool.must("heal", str(victim))
+    until(lambda: is_empty(pool), "nothing is left on any server")
+
+
+def test_with_a_home_that_is_given_up_it_is_gone(pool: CommandLineCluster) -> None:
+    create(pool, 1, "--on", "node2,node3")
+    home = int(members(pool)[0]["server"].removeprefix("node"))
+    pool.must("kill", str(home))
+    until(lambda: servers(pool, 1)[f"node{home}"]["away_since_ns"] is not None, "it is away")
+    assert asked(pool, 1, "servers", "forget", f"node{home}", "--lost") == {
+        "server": f"node{home}",
+        "lost": [NAME],
+        "damaged": [],
+    }
+    until(lambda: not on_disk(pool, 5 - home), "its share is gone")
+    assert listed(pool, COMPUTES) == []
+    # Whoever comes back with a reservation is the home of it again, and its share is missing.
+    pool.must("heal", str(home))
+    until(lambda: listed(pool, COMPUTES) == [NAME], "it is taken over")
