@@ -23,11 +23,14 @@ from forebay.errors import StorageError
 from forebay.workflows.files.daemons import program_path
 from forebay.workflows.files.mounts import mount_at
 
-__all__ = ["NodeMounts", "Wanted", "make_root_folder"]
+__all__ = ["NFS_OPTIONS", "NodeMounts", "Wanted", "make_root_folder"]
 
 _ID = re.compile(r"[0-9a-f-]{8,64}")
 _POLL_SECONDS = 0.1
-_NFS_OPTIONS = "vers=4.2,proto=tcp,sec=sys,hard,nosuid,nodev"
+#: How a node mounts files; tests and benchmarks mount alike. With `lookupcache=positive` no node takes a file that
+#: another one has just made for missing, for half a minute; with `nosharecache` a mount is not the one before it, which
+#: a program may keep alive, and which was made read-only.
+NFS_OPTIONS = "vers=4.2,proto=tcp,sec=sys,hard,nosuid,nodev,lookupcache=positive,nosharecache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class NodeMounts:
 
 def _mount(wanted: Wanted, place: Path, deadline: float) -> None:
     if wanted.port:
-        options = f"{_NFS_OPTIONS},port={wanted.port},retry=0"
+        options = f"{NFS_OPTIONS},port={wanted.port},retry=0"
         command = [program_path("mount", "mount"), "-n", "-t", "nfs4", "-o", options, wanted.source, str(place)]
         _run(command, place, deadline)
         return
