@@ -190,6 +190,44 @@ class FileActor:
         finally:
             os.close(descriptor)
 
+    def write_large(self, name: str, mebibytes: int) -> None:
+        """In pieces of 1 MiB, synced."""
+        piece = os.urandom(1 << 20)
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            for _ in range(mebibytes):
+                os.write(descriptor, piece)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read_large(self, name: str) -> int:
+        """How many bytes it has, read in pieces of 1 MiB."""
+        buffer = bytearray(1 << 20)
+        total = 0
+        with open(name, "rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                total += count
+        return total
+
+    def write_shared(self, name: str, first: int, step: int, count: int) -> None:
+        """Pieces of 1 MiB of one file, as MPI-IO writes them over NFS: each with a lock on its range. Synced."""
+        piece = os.urandom(1 << 20)
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            for number in range(first, first + step * count, step):
+                fcntl.lockf(descriptor, fcntl.LOCK_EX, 1 << 20, number << 20)
+                os.pwrite(descriptor, piece, number << 20)
+                fcntl.lockf(descriptor, fcntl.LOCK_UN, 1 << 20, number << 20)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def look_at_all(self, folder: str) -> int:
+        """Lists a folder, and looks at each file; their number."""
+        with os.scandir(folder) as entries:
+            return sum(entry.stat().st_size >= 0 for entry in entries)
+
     def run(self, *command: str) -> str:
         """What a program prints, which must succeed."""
         environment = os.environ | {"HOME": "/tmp", "LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

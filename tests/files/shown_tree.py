@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forebay.workflows.files.daemons import end_daemons
+from forebay.workflows.files.daemons import end_daemons, find_daemons
 from forebay.workflows.files.engines import FilesEngines, NodeMount
 from forebay.workflows.files.node_mounts import NFS_OPTIONS
 from forebay.workflows.files.settings import FilesSettings
@@ -105,13 +105,19 @@ class Actors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+        self._listener.close()
+
+    def end(self) -> None:
+        """All of them."""
         for actor in self._actors:
             with contextlib.suppress(OSError):
                 actor.close()
         for process in self._processes:
             process.kill()
             process.wait()
-        self._listener.close()
+        self._actors.clear()
+        self._processes.clear()
 
     def here(self, folder: Path, uid: int = USER) -> Actor:
         """One on this machine."""
@@ -183,8 +189,21 @@ class ShownTree:
         """The guests unmount, and the server ends."""
         for guest in self.guests.values():
             if guest.is_up:
-                guest.run(f"umount {_PLACE}")
+                guest.run(f"! mountpoint -q {_PLACE} || umount {_PLACE}")
         self.engines.close(_RESERVATION)
+
+    def end_actors(self) -> None:
+        """Returns when none of them runs any more: they would keep a mount busy."""
+        self.actors.end()
+        for guest in self.guests.values():
+            if guest.is_up:
+                # It does not find itself.
+                guest.run("while pgrep -f '[f]ile_actor.py' > /dev/null; do sleep 0.1; done")
+
+    def server(self) -> int:
+        """The NFS server's process."""
+        (pid,) = find_daemons(self.server_file)
+        return pid
 
     def actor(self, node: str, uid: int = USER) -> Actor:
         """A program on a node, or at the home."""
@@ -214,7 +233,7 @@ def shown_tree(
         shown = ShownTree(tree, folder / "drivers", engines, network, guests, actors)
         shown.show()
         yield shown
-        actors.__exit__(None, None, None)
+        shown.end_actors()
         shown.hide()
 
 

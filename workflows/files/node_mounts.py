@@ -68,7 +68,7 @@ class NodeMounts:
 
     Parameters
     ----------
-    mounter, unmounter : callable
+    mounter, unmounter, sealer : callable
         What asks the kernel; tests bring their own.
     """
 
@@ -78,11 +78,13 @@ class NodeMounts:
         *,
         mounter: Callable[[Wanted, Path, float], None] | None = None,
         unmounter: Callable[[Path, bool, float], str] | None = None,
+        sealer: Callable[[Path, float], bool] | None = None,
         table: Path = Path("/proc/self/mountinfo"),
     ) -> None:
         self.folder = folder
         self._mounter = mounter or _mount
         self._unmounter = unmounter or _unmount
+        self._sealer = sealer or _seal
         self._table = table
 
     def prepare(self) -> None:
@@ -106,7 +108,8 @@ class NodeMounts:
         return mount_at(self.place(reservation), self._table) is not None
 
     def mount(self, wanted: Wanted, deadline: float) -> None:
-        """Mounts it; idempotent. What another export showed there goes first: its node was fenced since.
+        """Mounts it; idempotent. What another export showed there goes first: its node was fenced since. So does what
+        an epilog has sealed that did not come to its end.
 
         Raises
         ------
@@ -117,7 +120,7 @@ class NodeMounts:
         if not self.is_mounted(wanted.id):
             make_root_folder(place, 0o755)
         while (mount := mount_at(place, self._table)) is not None:
-            if self._shows(mount.source, mount.root, mount.device, wanted):
+            if not mount.read_only and self._shows(mount.source, mount.root, mount.device, wanted):
                 return
             self._must_go(place, self._unmounter(place, True, deadline), deadline)
         while True:
@@ -151,11 +154,17 @@ class NodeMounts:
         return "" if process.returncode == 0 else words.decode(errors="replace").strip()[-200:] or "sync was killed"
 
     def unmount(self, reservation: str, deadline: float) -> str:
-        """Unmounts it, bounded; what is in the way at the deadline, "" if it is gone."""
+        """Unmounts it, bounded, or seals it, where programs keep it alive that write nothing: then it stays mounted,
+        and is to be synced once more and detached. What is in the way at the deadline, "" if nothing is.
+        """
         place = self.place(reservation)
-        while self.is_mounted(reservation):
+        while (mount := mount_at(place, self._table)) is not None:
             said = self._unmounter(place, False, deadline)
-            if self.is_mounted(reservation) and time.monotonic() > deadline:
+            if not self.is_mounted(reservation):
+                continue
+            if mount.kind.startswith("nfs") and self._sealer(place, deadline):
+                return ""
+            if time.monotonic() > deadline:
                 return f"it cannot be unmounted: {said}"
             if said:
                 time.sleep(_POLL_SECONDS)
@@ -219,3 +228,14 @@ def _unmount(place: Path, lazy: bool, deadline: float) -> str:
     if done.returncode == 0:
         return ""
     return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][-200:]
+
+
+def _seal(place: Path, deadline: float) -> bool:
+    """By a process, too: what nobody has written out yet, the kernel writes out first."""
+    left = max(0.5, deadline - time.monotonic())
+    command = [sys.executable, "-m", "forebay.workflows.files.seal", str(place)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=left, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
