@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forebay.workflows.files.daemons import end_daemons, find_daemons
+from forebay.workflows.files.daemons import end_daemons
 from forebay.workflows.files.engines import FilesEngines, NodeMount
 from forebay.workflows.files.node_mounts import NFS_OPTIONS
 from forebay.workflows.files.settings import FilesSettings
@@ -199,11 +199,6 @@ class ShownTree:
             if guest.is_up:
                 # It does not find itself.
                 guest.run("while pgrep -f '[f]ile_actor.py' > /dev/null; do sleep 0.1; done")
-
-    def server(self) -> int:
-        """The NFS server's process."""
-        (pid,) = find_daemons(self.server_file)
-        return pid
 
     def actor(self, node: str, uid: int = USER) -> Actor:
         """A program on a node, or at the home."""
