@@ -372,6 +372,13 @@ def test_a_file_that_is_open_is_looked_at_anew_under_a_lock(left: Actor, right: 
 def test_stat_of_what_another_node_writes_may_be_old_until_the_file_is_opened(
     left: Actor, right: Actor, name: str
 ) -> None:
+    """So may that of a file that it has removed."""
+    left.ask("put", f"{name}/file", "x")
+    right.ask("stat", f"{name}/file")
+    left.ask("unlink", f"{name}/file")
+    assert right.error("stat", f"{name}/file") in ("", "ENOENT")
+    assert right.error("open", f"{name}/file") == "ENOENT"
+    assert right.error("stat", f"{name}/file") == "ENOENT"
     left.ask("put", f"{name}/file", "x")
     for size in range(2, 12):
         assert right.ask("stat", f"{name}/file")["size"] in range(1, size)

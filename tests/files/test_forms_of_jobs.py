@@ -74,6 +74,24 @@ srun --ntasks-per-node=1 sh -ec 'cd "$DW_JOB_STRIPED/out"; echo $SLURM_ARRAY_TAS
     centre.must_be_clean()
 
 
+# crash-matrix: A heterogeneous Slurm job with #DW lines, each part on a node of its own | nobody | each part has files of its own on its node, which are staged out; nothing is left
+def test_each_part_of_a_heterogeneous_job_has_files_of_its_own(centre: GuestCentre, destination: Path) -> None:
+    out = "#DW stage_out type=file source=$DW_JOB_STRIPED/name destination={destination}/part-{node}\n"
+    first, second = (out.format(destination=destination, node=node) for node in ("n1", "n2"))
+    script = _HEAD.replace("\n", "\n#SBATCH --nodelist=n1\n", 1) + first + "#SBATCH hetjob\n"
+    script += "#SBATCH --nodelist=n2\n" + _HEAD.partition("\n")[2] + second
+    # Who starts the parts has the first one's variables.
+    inside = f"echo $SLURMD_NODENAME > $(echo {centre.node_folder}/[0-9]*)/name"
+    script += f"srun --het-group=0,1 sh -c '{inside}'\n"
+    job = centre.cluster.submit(script, "--output=/tmp/job-%j.out")
+    for part in (job, job + 1):
+        centre.wait_until_gone(part)
+    for node in ("n1", "n2"):
+        assert (destination / f"part-{node}").exists(), centre.story(job)
+        assert (destination / f"part-{node}").read_text() == f"{node}\n"
+    centre.must_be_clean()
+
+
 # crash-matrix: A Slurm job with #DW lines on two nodes | Slurm, which requeues it while it writes; it comes back on other nodes | the second run has empty files, its own are staged out, and no node has the first run's mount
 def test_a_job_that_is_requeued_has_new_files_on_other_nodes(centre: GuestCentre, destination: Path) -> None:
     script = (
