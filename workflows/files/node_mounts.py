@@ -231,11 +231,11 @@ def _unmount(place: Path, lazy: bool, deadline: float) -> str:
 
 
 def _seal(place: Path, deadline: float) -> bool:
-    """By a process, too: what nobody has written out yet, the kernel writes out first."""
-    left = max(0.5, deadline - time.monotonic())
+    """By a process, too: what nobody has written out yet, the kernel writes out first, for as long as that takes."""
     command = [sys.executable, "-m", "forebay.workflows.files.seal", str(place)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=left, check=False)
+        return process.wait(timeout=max(0.5, deadline - time.monotonic())) == 0
     except subprocess.TimeoutExpired:
+        process.kill()  # as in `sync`: nobody waits for that here
         return False
-    return done.returncode == 0
