@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -63,7 +64,10 @@ class Job:
 
 @pytest.fixture
 def job(start_slurm: Start) -> Job:
-    slurm, instance = start_slurm()
+    return running_job(*start_slurm())
+
+
+def running_job(slurm: SlurmCalls, instance: CommandLineInstance) -> Job:
     script = slurm.script(JOB)
     slurm.set_up("17", script, "forebay:16MiB")
     slurm.ask("data_in", "--token", "17", "--job", script)
@@ -116,6 +120,12 @@ def test_lists_and_threads(job: Job) -> None:
     job.program.call("list_in", job.scratch / "back", job.pfs / "file.0", job.pfs / "file.1")
     job.program.call("wait_list", job.scratch / "back" / "file.0", job.scratch / "back" / "file.1")
     assert (job.scratch / "back" / "file.1").read_text() == "1"
+
+
+def test_a_thread_that_is_cancelled_ends_when_its_call_is_over(job: Job) -> None:
+    file = job.write("file", "x")
+    job.program.call("cancelled", file, job.pfs / "file")
+    assert (job.pfs / "file").read_text() == "x"
 
 
 # crash-matrix: A stage kept for its job's end | the manager, before and during data_out | it runs in data_out, without a line that asks for it
@@ -302,6 +312,18 @@ def test_a_wait_goes_on_across_a_restart_and_a_stage_without_its_program(job: Jo
     said, _ = waiting.communicate(timeout=60)
     assert said == "0\n"
     assert (job.pfs / "file").read_text() == "x"
+
+
+def test_a_stage_that_the_manager_refuses_is_an_error_of_its_own(start_slurm: Start) -> None:
+    job = running_job(*start_slurm("[stages]", 'receipts_max = "1"'))
+    file = job.write("file", "x")
+    job.program.call("file_out", file, job.pfs / "file", IMMEDIATE)
+    assert job.program.error("wait_file", file) == "EDQUOT"
+    assert job.program.say("failed", job.scratch) == f"{file}:{errno.EDQUOT} {-errno.ENOENT}"
+    assert job.program.counts("file", file) == (0, 0, 0, 1)
+    (refused,) = job.instance.ask("stages")["stages"]
+    shown = job.instance.ask("stages", "show", str(refused["id"]))["stage"]
+    assert "receipts_max allows 1 B" in shown["failure"]["what"]
 
 
 def test_a_manager_that_stays_away_is_an_error_in_bounded_time(job: Job) -> None:
