@@ -186,6 +186,53 @@ def test_a_deferred_stage_is_tried_again_by_the_next_data_out(job: Job) -> None:
     assert (job.pfs / "closed" / "late").read_text() == "kept"
 
 
+def fail(job: Job, name: str) -> Path:
+    """A file whose stage has failed; nobody was told."""
+    file = job.write(name, "kept")
+    (job.pfs / "closed").write_text("a file where a folder is to be")
+    job.program.call("file_out", file, job.pfs / "closed" / name, IMMEDIATE)
+    until(lambda: job.instance.ask("stages")["stages"][0]["state"] == "failed", "the stage to fail")
+    return file
+
+
+def test_a_stage_that_failed_without_its_programs_knowing_keeps_the_jobs_data(job: Job) -> None:
+    file = fail(job, "file")
+    job.end()
+    failed = job.slurm.call("data_out", "--token", "17", "--job", job.script)
+    assert failed.returncode == 1, failed.stdout
+    assert "closed" in failed.stdout
+    job.teardown()
+    assert job_of(job.instance, "17")["state"] == "kept"
+    assert file.read_text() == "kept"
+
+
+def test_without_data_out_such_a_stage_keeps_the_jobs_data_too(job: Job) -> None:
+    file = fail(job, "file")
+    job.end()
+    job.teardown()
+    assert job_of(job.instance, "17")["state"] == "kept"
+    assert file.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("call", "is_of_file"),
+    [
+        ("wait_file", True),
+        ("query_file", True),
+        ("query_directory", False),
+        ("failed", False),
+        ("terminate_file", True),
+    ],
+)
+def test_a_stage_that_its_program_knows_to_have_failed_keeps_nothing(job: Job, call: str, is_of_file: bool) -> None:
+    file = fail(job, "file")
+    job.program.say(call, file if is_of_file else job.scratch)
+    job.data_out()
+    job.teardown()
+    assert job_of(job.instance, "17")["state"] == "gone"
+    assert job.instance.ask("ls")["reservations"] == []
+
+
 def test_a_file_of_a_folder_that_is_staged_whole_is_not_ended_alone(job: Job) -> None:
     file = job.write("folder/file", "kept")
     job.program.call("directory_out", file.parent, job.pfs / "folder", AT_JOB_END)
