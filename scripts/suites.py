@@ -220,11 +220,11 @@ SUITES: dict[str, Suite] = {
         "files of jobs on several nodes: the driver nfs, and a real Slurm whose nodes are guests with an NFS client",
         # One centre for all of them.
         (Pytest(("tests/files",), per_core=0),),
-        seconds_max=1800,
+        seconds_max=2700,
         packages=(
             *_SLURM,
             *("nfs-ganesha", "nfs-ganesha-vfs", "dbus", "nfs-common", "libnfs-utils", "munge", "libmunge2", "xfsprogs"),
-            *("user-mode-linux", "kmod", "iproute2"),
+            *("user-mode-linux", "kmod", "iproute2", "mpich", "libmpich-dev", "libhdf5-mpich-dev", "git", "make"),
         ),
     ),
     "slurm-faults": Suite(

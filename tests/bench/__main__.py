@@ -34,6 +34,7 @@ from tests.bench.suites.staging import staged_large_file, staged_trees
 from tests.bench.suites.workflows import detector, snakemake_jobs, snakemake_questions
 from tests.bench.suites.write import large_steps
 from tests.bench.workbench import MIB, Workbench
+from tests.support.guests import why_no_guests
 
 SUITES: dict[str, Callable[[], list[Suite]]] = {
     "write": lambda: [large_steps(16 * MIB), large_steps(64 * MIB), allocated_steps(), small_variables()],
@@ -53,9 +54,10 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "consumers": lambda: _consumers(),
     "remote": lambda: _remote(),
     "mounts": lambda: _mounts(),
+    "files": lambda: _files(),
 }
 #: They need large packages, root or a FUSE device: only by name.
-_BY_NAME = ("consumers", "workflows", "workloads", "remote", "mounts")
+_BY_NAME = ("consumers", "workflows", "workloads", "remote", "mounts", "files")
 
 
 def _slurm_jobs() -> list[Suite]:
@@ -82,6 +84,16 @@ def _mounts() -> list[Suite]:
     from tests.bench.suites.mounts import mounted_steps
 
     return [mounted_steps()]
+
+
+def _files() -> list[Suite]:
+    needed = why_no_guests() or ("" if shutil.which("ganesha.nfsd") else "Ganesha is not installed")
+    if needed:
+        print(f"files is left out: {needed}; `./run test files` installs what it needs", file=sys.stderr)
+        return []
+    from tests.bench.suites.files import files_life, files_memory, files_on_nodes, files_restart, home_files
+
+    return [home_files(), files_on_nodes(), files_life(), files_restart(), files_memory()]
 
 
 def _consumers() -> list[Suite]:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A centre whose nodes are guests: an instance of root's on this machine, which shows files by NFS, and a Slurm with
-MUNGE, whose nodes see neither the instance's root nor its sockets.
+MUNGE, whose nodes see neither the instance's root nor its sockets. This machine, the home, is a node, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -22,11 +23,15 @@ from tests.support.guests import Guest, GuestNetwork
 from tests.support.instance import CommandLineInstance
 from tests.support.munged import Munged
 
-__all__ = ["CAPACITY", "GuestCentre", "guest_centre"]
+__all__ = ["CAPACITY", "HOME", "GuestCentre", "guest_centre"]
 
 #: What a job asks for: XFS takes 300 MiB or more.
 CAPACITY = "320MiB"
-_NODE = "NodeName={name} NodeHostname={name} NodeAddr={address} CPUs=2 RealMemory=200 State=UNKNOWN"
+#: The node that is the home.
+HOME = "home"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=200 State=UNKNOWN"
+_PORT = 6818
+_FOLDERS = {".mounts", ".answers", "lock"}
 _CGROUP = "CgroupPlugin=cgroup/v1\n"
 
 
@@ -45,31 +50,40 @@ class _GuestCluster(Cluster):
             more=f"Prolog={folder.parent}/begin\nEpilog={folder.parent}/end\nPrologFlags=Alloc\nJobRequeue=0\n"
             "PrologEpilogTimeout=300",
         )
+        self._nodes.append(HOME)
         self._guests = guests
         self._munged = munged
         self._key = folder / "munge.key"
         self._key.touch(mode=0o600)
         self._key.write_bytes((munged.folder / "key").read_bytes())
         lines = []
+        state = folder.parent / "node"
+        host = socket.gethostname().split(".")[0]
         for line in self.configuration.read_text().splitlines():
             if line.startswith("NodeName="):
                 continue
             if line.startswith("PartitionName="):
-                lines += [_NODE.format(name=name, address=guest.address) for name, guest in guests.items()]
+                for name, guest in guests.items():
+                    lines.append(_NODE.format(name=name, host=name, address=guest.address, port=_PORT))
+                lines.append(_NODE.format(name=HOME, host=host, address=network.host, port=_free_port(network.host)))
             changed = {
-                "SlurmctldHost": f"{socket.gethostname().split('.')[0]}({network.host})",
+                "SlurmctldHost": f"{host}({network.host})",
                 "AuthType": f"auth/munge\nAuthInfo=socket={munged.socket}",
                 "CredType": "cred/munge",
-                "SlurmdSpoolDir": "/run/spool.%n",
-                "SlurmdPidFile": "/run/slurmd.%n.pid",
-                "SlurmdLogFile": "/run/slurmd.log",
+                # A folder of its own in each guest, and one that goes with the test on this machine.
+                "SlurmdSpoolDir": f"{state}/spool.%n",
+                "SlurmdPidFile": f"{state}/slurmd.%n.pid",
+                "SlurmdLogFile": f"{state}/slurmd.log",
             }
             name = line.partition("=")[0]
             lines.append(f"{name}={changed[name]}" if name in changed else line)
-        self.configuration.write_text("\n".join([*lines, "SlurmdPort=6818", "SlurmdTimeout=300", ""]))
+        self.configuration.write_text("\n".join([*lines, "SlurmdTimeout=300", ""]))
 
     def start_node(self, node: str) -> None:
-        """Starts munged and slurmd in the guest."""
+        """Starts munged and slurmd in the guest; at the home, where a munged runs, slurmd alone."""
+        if node == HOME:
+            super().start_node(node)
+            return
         guest, folder = self._guests[node], self._munged.folder
         places = " ".join(f"--{name}-file={folder}/{name}" for name in ("log", "pid", "seed"))
         guest.run(f"mkdir -p -m 755 {folder} && cp {self._key} {folder}/key && chmod 400 {folder}/key")
@@ -100,11 +114,13 @@ class GuestCentre:
 
     def submit(self, script: str, *options: str) -> int:
         """A job of the ordinary user on both nodes; what it prints stays in the guest."""
-        return self.cluster.submit(script, "--nodes=2", "--output=/tmp/job-%j.out", *options)
+        return self.cluster.submit(script, "--nodes=2", "--nodelist=n1,n2", "--output=/tmp/job-%j.out", *options)
 
     def story(self, job: int) -> str:
         """What the job, prologs and epilogs printed on the nodes that live."""
-        command = f"tail -n 30 /tmp/job-{job}.out /run/begin.log /run/end.log /run/slurmd.log"
+        command = (
+            f"tail -n 30 /tmp/job-{job}.out /run/begin.log /run/end.log {self.cluster.folder.parent}/node/slurmd.log"
+        )
         texts = [guest.try_to_run(command)[1] for guest in self.guests.values() if guest.is_up]
         return "\n".join([*texts, self.instance.logs()[-3000:]])
 
@@ -121,12 +137,14 @@ class GuestCentre:
         assert [path.name for path in (self.instance.root / "drivers").iterdir() if path.is_dir()] == []
         mounts = Path("/proc/self/mounts").read_text()
         assert f"{self.instance.root}/" not in mounts
+        assert f"{self.node_folder}/" not in mounts
         loops = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
         assert not any(text.startswith(f"{self.instance.root}/") for text in loops), loops
         for guest in self.guests.values():
             assert self.node_folder not in guest.run("cat /proc/mounts")
             left = guest.run(f"find {self.node_folder} -mindepth 1 2>/dev/null || true").split()
-            assert {path.rpartition("/")[2] for path in left} <= {".mounts", ".answers", "lock"}
+            assert {path.rpartition("/")[2] for path in left} <= _FOLDERS
+        assert {path.name for path in Path(self.node_folder).rglob("*")} <= _FOLDERS
         done = self.instance.run("doctor")
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -134,14 +152,12 @@ class GuestCentre:
 @contextlib.contextmanager
 def guest_centre(folder: Path, python: Path) -> Iterator[GuestCentre]:
     """Starts it below ``folder``, which all can enter, and which is neither below /tmp nor /run."""
-    names = ("n1", "n2")
-    node_folder = "/run/forebay-node"
+    names = ("n1", "n2", "n3")
+    node_folder = f"/run/forebay-node-{os.getpid()}"
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(GuestNetwork())
         munged = stack.enter_context(Munged())
-        with socket.socket() as probe:
-            probe.bind((network.host, 0))
-            server = f"{network.host}:{probe.getsockname()[1]}"
+        server = f"{network.host}:{_free_port(network.host)}"
         configuration = folder / "forebay.toml"
         configuration.write_text(
             f'root = "{folder}/root"\nfiles_image = "xfs"\n'
@@ -167,12 +183,19 @@ def guest_centre(folder: Path, python: Path) -> Iterator[GuestCentre]:
         }
         made = instance.run("servers", "key", str(key))
         assert made.returncode == 0, made.stderr
-        stack.callback(_end_what_is_left, folder / "root")
+        stack.callback(_end_what_is_left, folder / "root", Path(node_folder))
         stack.enter_context(instance)
         wait_for((folder / "root" / "slurm" / "snapshot").exists, "the pool's list")
+        (folder / "node").mkdir()
         guests = {
             name: stack.enter_context(
-                Guest(name, 10 + place, network, folder / f"guest-{name}", tmpfs=(str(folder / "root"),))
+                Guest(
+                    name,
+                    10 + place,
+                    network,
+                    folder / f"guest-{name}",
+                    tmpfs=(str(folder / "root"), str(folder / "node")),
+                )
             )
             for place, name in enumerate(names, start=1)
         }
@@ -181,10 +204,17 @@ def guest_centre(folder: Path, python: Path) -> Iterator[GuestCentre]:
         yield GuestCentre(instance, cluster, guests, node_folder)
 
 
-def _end_what_is_left(root: Path) -> None:
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def _end_what_is_left(root: Path, node_folder: Path) -> None:
     """Engines and mounts of an instance that went down while a job had files, because a test failed."""
     for file in root.glob("drivers/*/*.conf"):
         end_daemons(file, time.monotonic() + 30)
         shutil.rmtree(Path("/run/forebay-files") / file.parent.name, ignore_errors=True)
-    for mount in mounts_below(root):
+    for mount in [*mounts_below(node_folder), *mounts_below(root)]:
         subprocess.run(["umount", "--lazy", mount.place], check=True)
+    shutil.rmtree(node_folder, ignore_errors=True)

@@ -118,8 +118,18 @@ def test_a_job_without_a_burst_buffer_needs_no_manager(centre: GuestCentre) -> N
         centre.instance.up()
 
 
-# crash-matrix: A Slurm job on two nodes | a program that stays behind on a node and keeps files open | that node is fenced and named; all that was synced is staged out
-def test_a_program_that_stays_behind_is_fenced(centre: GuestCentre, destination: Path) -> None:
+# crash-matrix: A Slurm job on two nodes | a program that stays behind on a node and has a file open for writing | that node is fenced and named; all that was synced is staged out
+# crash-matrix: A Slurm job on two nodes | a program that stays behind on a node and keeps the mount alive, also in namespaces of its own | the node is clean, and the program can write nothing any more
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param("exec sleep 600 >> whole", id="writes"),
+        pytest.param("exec sleep 600", id="stays"),
+        pytest.param("exec unshare --user --mount sleep 600", id="hides"),
+    ],
+)
+def test_a_program_that_stays_behind(centre: GuestCentre, destination: Path, left: str) -> None:
+    writes = ">>" in left
     script = f"""\
 #!/bin/bash
 #DW jobdw capacity={CAPACITY} access_mode=striped type=scratch
@@ -127,22 +137,22 @@ def test_a_program_that_stays_behind_is_fenced(centre: GuestCentre, destination:
 cd "$DW_JOB_STRIPED"
 echo whole > whole
 """
-    # Slurm did not start it, and does not end it.
     guest = centre.guests["n2"]
     job = centre.submit(script + "touch go\nuntil read -r line < go; do sleep 0.1; done\n")
     folder = _folder_of(centre, job)
     wait_for((folder / "go").exists, "the job to run", 120)
     wait_for(lambda: "nfs4" in guest.run("cat /proc/mounts"), "node 2 to have mounted")
-    guest.run(
-        f"setpriv --reuid={folder.stat().st_uid} --regid={folder.stat().st_gid} --clear-groups "
-        f"setsid sh -c 'exec sleep 600 < {centre.node_folder}/{job}/whole' > /dev/null 2>&1 & echo $! > /run/left"
-    )
+    # Slurm did not start it, and does not end it.
+    user = f"setpriv --reuid={folder.stat().st_uid} --regid={folder.stat().st_gid} --clear-groups"
+    inside = f"cd {centre.node_folder}/{job} && {left}"
+    guest.run(f"{user} setsid sh -c '{inside}' > /dev/null 2>&1 & echo $! > /run/left")
     try:
+        wait_for(lambda: "sleep" in guest.run("cat /proc/$(cat /run/left)/comm"), "the program to run")
         (folder / "go").write_text("go\n")
         centre.wait_until_gone(job)
         answers = centre.instance.ask("why", str(job))["answers"]
         (waits,) = [answer["waits_for"] for answer in answers if answer["subject"].startswith("job ")]
-        assert "node n2 (it cannot be unmounted" in waits, waits
+        assert ("node n2 (it cannot be unmounted" in waits) == writes, waits
         assert (destination / "out" / "whole").read_text() == "whole\n"
     finally:
         guest.try_to_run("kill -9 $(cat /run/left)")

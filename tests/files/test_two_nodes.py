@@ -125,7 +125,7 @@ def test_two_jobs_share_a_persistent_reservation_on_different_nodes(centre: Gues
 #DW stage_out type=file source=$DW_PERSISTENT_STRIPED_mesh/of-{{own}} destination={destination}/of-{{own}}
 cd "$DW_PERSISTENT_STRIPED_mesh"
 echo {{own}} > to-{{other}}.new && mv to-{{other}}.new to-{{other}}
-until cat to-{{own}} > of-{{own}} 2> /dev/null; do touch again-{{own}}; sleep 0.2; done
+until cat to-{{own}} > of-{{own}} 2> /dev/null; do sleep 0.2; done
 """
     jobs = [
         centre.cluster.submit(

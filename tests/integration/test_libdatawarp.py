@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -63,7 +64,10 @@ class Job:
 
 @pytest.fixture
 def job(start_slurm: Start) -> Job:
-    slurm, instance = start_slurm()
+    return running_job(*start_slurm())
+
+
+def running_job(slurm: SlurmCalls, instance: CommandLineInstance) -> Job:
     script = slurm.script(JOB)
     slurm.set_up("17", script, "forebay:16MiB")
     slurm.ask("data_in", "--token", "17", "--job", script)
@@ -116,6 +120,12 @@ def test_lists_and_threads(job: Job) -> None:
     job.program.call("list_in", job.scratch / "back", job.pfs / "file.0", job.pfs / "file.1")
     job.program.call("wait_list", job.scratch / "back" / "file.0", job.scratch / "back" / "file.1")
     assert (job.scratch / "back" / "file.1").read_text() == "1"
+
+
+def test_a_thread_that_is_cancelled_ends_when_its_call_is_over(job: Job) -> None:
+    file = job.write("file", "x")
+    job.program.call("cancelled", file, job.pfs / "file")
+    assert (job.pfs / "file").read_text() == "x"
 
 
 # crash-matrix: A stage kept for its job's end | the manager, before and during data_out | it runs in data_out, without a line that asks for it
@@ -174,6 +184,53 @@ def test_a_deferred_stage_is_tried_again_by_the_next_data_out(job: Job) -> None:
     (job.pfs / "closed").unlink()
     job.slurm.ask("data_out", "--token", "17", "--job", job.script)
     assert (job.pfs / "closed" / "late").read_text() == "kept"
+
+
+def fail(job: Job, name: str) -> Path:
+    """A file whose stage has failed; nobody was told."""
+    file = job.write(name, "kept")
+    (job.pfs / "closed").write_text("a file where a folder is to be")
+    job.program.call("file_out", file, job.pfs / "closed" / name, IMMEDIATE)
+    until(lambda: job.instance.ask("stages")["stages"][0]["state"] == "failed", "the stage to fail")
+    return file
+
+
+def test_a_stage_that_failed_without_its_programs_knowing_keeps_the_jobs_data(job: Job) -> None:
+    file = fail(job, "file")
+    job.end()
+    failed = job.slurm.call("data_out", "--token", "17", "--job", job.script)
+    assert failed.returncode == 1, failed.stdout
+    assert "closed" in failed.stdout
+    job.teardown()
+    assert job_of(job.instance, "17")["state"] == "kept"
+    assert file.read_text() == "kept"
+
+
+def test_without_data_out_such_a_stage_keeps_the_jobs_data_too(job: Job) -> None:
+    file = fail(job, "file")
+    job.end()
+    job.teardown()
+    assert job_of(job.instance, "17")["state"] == "kept"
+    assert file.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("call", "is_of_file"),
+    [
+        ("wait_file", True),
+        ("query_file", True),
+        ("query_directory", False),
+        ("failed", False),
+        ("terminate_file", True),
+    ],
+)
+def test_a_stage_that_its_program_knows_to_have_failed_keeps_nothing(job: Job, call: str, is_of_file: bool) -> None:
+    file = fail(job, "file")
+    job.program.say(call, file if is_of_file else job.scratch)
+    job.data_out()
+    job.teardown()
+    assert job_of(job.instance, "17")["state"] == "gone"
+    assert job.instance.ask("ls")["reservations"] == []
 
 
 def test_a_file_of_a_folder_that_is_staged_whole_is_not_ended_alone(job: Job) -> None:
@@ -302,6 +359,18 @@ def test_a_wait_goes_on_across_a_restart_and_a_stage_without_its_program(job: Jo
     said, _ = waiting.communicate(timeout=60)
     assert said == "0\n"
     assert (job.pfs / "file").read_text() == "x"
+
+
+def test_a_stage_that_the_manager_refuses_is_an_error_of_its_own(start_slurm: Start) -> None:
+    job = running_job(*start_slurm("[stages]", 'receipts_max = "1"'))
+    file = job.write("file", "x")
+    job.program.call("file_out", file, job.pfs / "file", IMMEDIATE)
+    assert job.program.error("wait_file", file) == "EDQUOT"
+    assert job.program.say("failed", job.scratch) == f"{file}:{errno.EDQUOT} {-errno.ENOENT}"
+    assert job.program.counts("file", file) == (0, 0, 0, 1)
+    (refused,) = job.instance.ask("stages")["stages"]
+    shown = job.instance.ask("stages", "show", str(refused["id"]))["stage"]
+    assert "receipts_max allows 1 B" in shown["failure"]["what"]
 
 
 def test_a_manager_that_stays_away_is_an_error_in_bounded_time(job: Job) -> None:

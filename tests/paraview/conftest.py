@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -49,26 +50,28 @@ def display() -> Iterator[None]:
         yield
 
 
-def paraview_environment() -> dict[str, str]:
-    """With the package, but none of the libraries that were installed beside it."""
-    return {**os.environ, "PYTHONPATH": str(_package_alone()), "PYTHONNOUSERSITE": "1"}
-
-
-def _package_alone() -> Path:
-    """A folder that has the package and nothing else, as `pip install --no-deps --target` makes one."""
-    return Path(forebay.__file__).parents[1]
+@pytest.fixture(scope="session")
+def paraview_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """With what docs/consumers/paraview.md has users install, and no other library of this environment."""
+    folder = tmp_path_factory.mktemp("lazy-loader")
+    found = importlib.util.find_spec("lazy_loader")
+    assert found is not None
+    assert found.origin is not None
+    (folder / "lazy_loader").symlink_to(Path(found.origin).parent)
+    path = os.pathsep.join(map(str, (Path(forebay.__file__).parents[1], folder)))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONNOUSERSITE": "1"}
 
 
 class ParaView:
     """A process of ParaView that evaluates what the test asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
             ["pvpython", _SESSION],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=paraview_environment(),
+            env=environment,
         )
 
     def __enter__(self) -> Self:
@@ -106,7 +109,7 @@ class ParaView:
 
 
 @pytest.fixture
-def paraview() -> Iterator[ParaView]:
+def paraview(paraview_environment: dict[str, str]) -> Iterator[ParaView]:
     """ParaView, with ``simple`` and ``forebay_paraview`` imported."""
-    with ParaView() as started:
+    with ParaView(paraview_environment) as started:
         yield started

@@ -14,9 +14,10 @@ import pytest
 from PIL import Image
 
 import forebay
-from tests.paraview.conftest import ParaView, paraview_environment
+from tests.paraview.conftest import ParaView
 from tests.support.example_programs import EXAMPLES
 from tests.support.plugin import plugin_library
+from tests.support.time_limits import seconds
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -26,19 +27,22 @@ def colours_of(picture: Path) -> int:
         return len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0))
 
 
-def test_example_shows_each_step(reservation: str, tmp_path: Path) -> None:
+def test_example_shows_each_step(reservation: str, tmp_path: Path, paraview_environment: dict[str, str]) -> None:
     example, address = EXAMPLES / "15_paraview.py", f"{reservation}/pulse"
-    producer = subprocess.Popen([sys.executable, example, "write", address])
-    shown = subprocess.run(
-        ["pvpython", example, "show", address, tmp_path],
-        env=paraview_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert shown.returncode == 0
-    assert producer.wait(60) == 0
+    with subprocess.Popen([sys.executable, example, "write", address]) as producer:
+        try:
+            shown = subprocess.run(
+                ["pvpython", example, "show", address, tmp_path],
+                env=paraview_environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=seconds(200),
+                check=False,
+            )
+            assert shown.returncode == 0
+            assert producer.wait(seconds(60)) == 0
+        finally:
+            producer.kill()
     steps = re.findall(r"^step (\d+) is shown, of time (\S+)$", shown.stdout, re.MULTILINE)
     assert [int(number) for number, _ in steps] == list(range(12))
     # A picture is of the newest step, which may be newer than the one that was told.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 from pathlib import Path
@@ -134,3 +135,21 @@ def is_refused(url: str) -> bool:
         return True
     finally:
         engine.dispose()
+
+
+def test_a_database_of_a_format_before_becomes_one_of_this() -> None:
+    importlib.import_module("forebay.workflows.manager.asked_stages")  # A table exists once its module is imported.
+    url = place()
+    with contextlib.closing(Database(url, "/root")) as database:
+        stage = database.add_stage({"kind": "files"}, 7, 7, 0o22).id
+    engine = sql.create_engine(url)
+    row = "INSERT INTO asked_stages VALUES (:stage, 7, 'id-1', 'a', false, 17)"
+    with engine.begin() as connection:
+        connection.execute(sql.text("ALTER TABLE asked_stages DROP COLUMN told"))
+        connection.execute(sql.text("UPDATE format SET version = 3"))
+        connection.execute(sql.text(row), {"stage": stage})
+    Database(url, "/root").close()
+    with engine.begin() as connection:
+        assert connection.execute(sql.text("SELECT version FROM format")).all() == [(4,)]
+        assert connection.execute(sql.text("SELECT stage, told FROM asked_stages")).all() == [(stage, False)]
+    engine.dispose()

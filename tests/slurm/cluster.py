@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.processes import processes_where
 from tests.support.time_limits import seconds
 
 __all__ = ["PERSON", "SLURM", "Cluster", "make_person", "make_python", "python_is_usable", "wait_for"]
@@ -202,6 +203,22 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        # Slurm loses processes of jobs whose parents have ended, and a slurmstepd may wait for one.
+        for pid in processes_where(self._is_of_a_job):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: processes_where(self._is_of_a_job) == [], "processes of jobs to end")
+
+    def _is_of_a_job(self, process: Path) -> bool:
+        variables = (process / "environ").read_bytes().split(b"\0")
+        if f"SLURM_CONF={self.configuration}".encode() in variables:
+            return any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
+        # It writes over its environment, and has a socket in the folder of its node.
+        if "slurmstepd" not in (process / "exe").readlink().name:
+            return False
+        rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+        sockets = {f"socket:[{row[6]}]" for row in rows if len(row) == 8 and row[7].startswith(f"{self.folder}/")}
+        return any(str(file.readlink()) in sockets for file in (process / "fd").iterdir())
 
     def start_controller(self) -> None:
         """Starts slurmctld as its own user and waits until it answers."""

@@ -52,6 +52,36 @@ static int in_threads(int argc, char **argv) {
   return result;
 }
 
+struct cancelled {
+  pthread_barrier_t is_cancelled;
+  const char *inside;
+  const char *outside;
+  int result;
+};
+
+static void *stage_when_cancelled(void *given) {
+  struct cancelled *work = given;
+  pthread_barrier_wait(&work->is_cancelled); /* at which no thread goes */
+  work->result = dw_stage_file_out(work->inside, work->outside, DW_STAGE_IMMEDIATE);
+  if (work->result == 0) work->result = dw_wait_file_stage(work->inside);
+  pthread_testcancel();
+  return NULL;
+}
+
+/* FILE OUTSIDE: by a thread that is cancelled before its calls. They are whole, and the thread goes after them. */
+static int in_cancelled_thread(int argc, char **argv) {
+  struct cancelled work = {.inside = argument(argc, argv, 2), .outside = argument(argc, argv, 3), .result = 1};
+  pthread_t thread;
+  void *end = NULL;
+  if (pthread_barrier_init(&work.is_cancelled, NULL, 2) != 0) return 2;
+  if (pthread_create(&thread, NULL, stage_when_cancelled, &work) != 0) return 3;
+  if (pthread_cancel(thread) != 0) return 4;
+  pthread_barrier_wait(&work.is_cancelled);
+  pthread_join(thread, &end);
+  pthread_barrier_destroy(&work.is_cancelled);
+  return end == PTHREAD_CANCELED ? work.result : 5;
+}
+
 static int query(const char *call, int argc, char **argv) {
   int counts[4] = {-1, -1, -1, -1};
   int result;
@@ -110,6 +140,7 @@ static int run(int argc, char **argv) {
   if (strcmp(call, "failed") == 0) return failed(argc, argv);
   if (strcmp(call, "stripes") == 0) return stripes(argc, argv);
   if (strcmp(call, "threads") == 0) return in_threads(argc, argv);
+  if (strcmp(call, "cancelled") == 0) return in_cancelled_thread(argc, argv);
   if (strcmp(call, "accounting") == 0) {
     int error = 1;
     char *text = dw_get_accounting_data_json(first, &error);

@@ -79,7 +79,9 @@ class GuestNetwork:
         """With the first number that is free: others may test on this machine."""
         for self._number in range(1, _NETWORKS_MAX + 1):
             try:
-                _ip("link", "add", self.bridge, "type", "bridge")
+                # An address of its own: else it is that of a guest's end.
+                address = f"02:00:00:00:{self._number:02x}:01"
+                _ip("link", "add", self.bridge, "address", address, "type", "bridge")
             except RuntimeError as error:
                 if "exists" not in str(error):
                     raise
@@ -141,7 +143,8 @@ class Guest:
     def __enter__(self) -> Self:
         _ip("tuntap", "add", self._tap, "mode", "tap")
         try:
-            _ip("link", "set", self._tap, "master", self._network.bridge, "up")
+            # Outside of the bridge this machine takes nothing from it, whatever address the guest looks for.
+            _ip("link", "set", self._tap, "master", self._network.bridge, "arp", "off", "up")
             self.boot()
         except BaseException:
             self.__exit__(None, None, None)
@@ -194,6 +197,15 @@ class Guest:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
         self._process = None
+
+    def cut(self) -> None:
+        """Nothing comes from its network any more, and nothing goes there, until `heal`. Its console stays."""
+        # At the bridge's end: the guest's must not notice.
+        _ip("link", "set", self._tap, "nomaster")
+
+    def heal(self) -> None:
+        """As before `cut`; idempotent."""
+        _ip("link", "set", self._tap, "master", self._network.bridge)
 
     def try_to_run(self, command: str, seconds_max: float = 60) -> tuple[int, str]:
         """Status and output of a shell's command line in the guest."""

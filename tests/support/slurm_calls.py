@@ -60,7 +60,7 @@ class SlurmCalls:
     """A caller of the programs for Slurm, for jobs of a user who is not root."""
 
     def __init__(self, folder: Path, instance: CommandLineInstance, *settings: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._programs = forebayd().parents[1] / "workflows"
         self._states = folder / "states"
         self._states.mkdir()
@@ -82,7 +82,7 @@ class SlurmCalls:
 
     def script(self, *lines: str) -> Path:
         """A job script with these directives."""
-        path = self._folder / "script"
+        path = self.folder / "script"
         path.write_bytes("\n".join(["#!/bin/bash", *lines, "true"]).encode() + b"\n\0")
         return path
 
@@ -194,8 +194,8 @@ def reservations(instance: CommandLineInstance) -> dict[str, Path]:
 
 
 def outside(slurm: SlurmCalls) -> Path:
-    """A folder of the job's user."""
-    folder = Path(tempfile.mkdtemp(prefix="pfs-"))
+    """A folder of the job's user, outside the instance. It goes with the folder that both are in."""
+    folder = Path(tempfile.mkdtemp(prefix="pfs-", dir=slurm.folder))
     os.chown(folder, slurm.uid, slurm.gid)
     return folder
 

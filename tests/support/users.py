@@ -103,8 +103,11 @@ class Users:
         self._environment = environment
         self._made = 0
 
-    def __call__(self, name: str) -> User:
-        """Another user, with ``name`` in the name of the account. Members of each other's groups they are not."""
+    def __call__(self, name: str, *, group: int | None = None) -> User:
+        """Another user, with ``name`` in the name of the account. Members of each other's groups they are not.
+
+        ``group``: a number of which a group is made that has this user as its member.
+        """
         uid = self.number()
         account = f"fb{uid - FIRST_ID}-{name}"
         home = self._homes / name
@@ -113,6 +116,8 @@ class Users:
         with _accounts_locked():
             _append(Path("/etc/passwd"), f"{account}:x:{uid}:{uid}:test of Forebay:{home}:/bin/sh")
             _append(Path("/etc/group"), f"{account}:x:{uid}:")
+            if group is not None:
+                _append(Path("/etc/group"), f"{account}-team:x:{group}:{account}")
         paths = {"HOME": str(home), "USER": account, "LOGNAME": account}
         return User(uid, account, home, {**self._environment, **paths})
 

@@ -9,10 +9,11 @@ A request is a list of texts, each ended by NUL: the call's name, then names and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -138,14 +139,17 @@ class _Calls:
         place = await self._place(fields, peer)
         if not fields.is_directory:
             stage = await self._known(place, peer, directory=False)
-            return _counted(await self._supervisor.stage(stage.id), 1)
+            row = await self._supervisor.stage(stage.id)
+            await self._note_told(request, {stage: row})
+            return _counted(row, 1)
         below = await self._asked.newest_below(peer.uid, place.reservation.id, place.path)
         if not below:
             # A folder inside one that is staged as a whole.
             below[place.path] = await self._known(place, peer, directory=True)
         counts = [0, 0, 0, 0]
-        for stage in below.values():
-            row = await self._supervisor.stage(stage.id)
+        rows = {stage: await self._supervisor.stage(stage.id) for stage in below.values()}
+        await self._note_told(request, rows)
+        for stage, row in rows.items():
             for number, count in enumerate(_counts(row, None if stage.directory else 1)):
                 counts[number] += count
         return " ".join(map(str, counts))
@@ -156,7 +160,7 @@ class _Calls:
         row = await self._supervisor.stage(stage.id)
         if row.state is StageState.DEFERRED:
             raise _RefusalError(errno.EDEADLK)  # for the end of the job, which waits here
-        return await self._until_over(row, request)
+        return await self._until_over(stage, row, request)
 
     async def terminate(self, fields: _Fields, peer: Peer, request: Request) -> str:
         """Ends the stage; returns when nothing is written any more. EAGAIN: ask again. A file of a folder that is
@@ -172,10 +176,12 @@ class _Calls:
         if not row.cancel:
             row = await self._supervisor.cancel(stage.id)
         try:
-            return await self._until_over(row, request)
+            return await self._until_over(stage, row, request)
         except _RefusalError as refusal:
-            if refusal.number == errno.EAGAIN and not (await self._supervisor.stage(row.id)).state.is_final:
+            row = await self._supervisor.stage(row.id)
+            if refusal.number == errno.EAGAIN and not row.state.is_final:
                 raise
+            await self._note_told(request, {stage: row})
             return ""  # how it ended is not the question
 
     async def concurrency(self, fields: _Fields, peer: Peer, request: Request) -> str:
@@ -195,12 +201,10 @@ class _Calls:
         """The stages that failed: a path and an error number of each, all ended by NUL."""
         place = await self._place(fields, peer)
         below = await self._asked.newest_below(peer.uid, place.reservation.id, place.path)
-        texts: list[str] = []
-        for path, stage in sorted(below.items()):
-            if stage.state is StageState.FAILED and len(texts) < _FAILED_SHOWN_MAX:
-                row = await self._supervisor.stage(stage.id)
-                texts.append(f"{place.files}/{path}\0{_error_of(row)}\0")
-        return "".join(texts)
+        failed = [stage for _, stage in sorted(below.items()) if stage.state is StageState.FAILED]
+        rows = {stage: await self._supervisor.stage(stage.id) for stage in failed[:_FAILED_SHOWN_MAX]}
+        await self._note_told(request, rows)
+        return "".join(f"{place.files}/{stage.path}\0{_error_of(row)}\0" for stage, row in rows.items())
 
     async def place(self, fields: _Fields, peer: Peer, request: Request) -> str:
         """Nothing but that the path lies in a reservation."""
@@ -290,13 +294,21 @@ class _Calls:
             await self._supervisor.activate(row.id)
         return True
 
-    async def _until_over(self, row: StageRow, request: Request) -> str:
+    async def _note_told(self, request: Request, rows: Mapping[AskedStage, StageRow]) -> None:
+        """The program learns from the answer which of these failed, unless it has gone meanwhile."""
+        fresh = [stage.id for stage, row in rows.items() if row.state is StageState.FAILED and not stage.is_told]
+        if fresh and not await request.is_disconnected():
+            with contextlib.suppress(ForebayError):  # the job keeps its data, which does no harm
+                await self._asked.note_told(fresh)
+
+    async def _until_over(self, stage: AskedStage, row: StageRow, request: Request) -> str:
         if not row.state.is_final:
             async with turn_of(request).given_back():
                 await self._supervisor.wait_for_change(row.id, self._supervisor.version(row.id), _WAIT_SECONDS)
             row = await self._supervisor.stage(row.id)
         if not row.state.is_final:
             raise _RefusalError(errno.EAGAIN)
+        await self._note_told(request, {stage: row})
         if row.state is not StageState.SUCCEEDED:
             raise _RefusalError(_error_of(row))
         return ""

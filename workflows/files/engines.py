@@ -86,7 +86,7 @@ class FilesEngines:
 
     def fence(self, reservation: str, nodes: Sequence[str]) -> None:
         """Takes these nodes' ways in; when it returns nothing that they have sent can land. Idempotent. Other nodes
-        wait meanwhile, about a second.
+        wait meanwhile, about a second, and for what they open anew until all of them are back.
         """
         if nodes and self.has(reservation):
             self._run("fence", reservation, NODES=json.dumps(list(nodes)))

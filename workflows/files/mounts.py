@@ -24,6 +24,7 @@ class Mount:
     source: str
     root: str  #: which part of the file system is shown there
     device: str  #: its number, as "8:1"
+    read_only: bool
 
 
 def mount_at(place: Path, table: Path = MOUNTS) -> Mount | None:
@@ -44,9 +45,10 @@ def _mounts(table: Path) -> list[Mount]:
     for line in table.read_bytes().splitlines():
         place, separator, system = line.partition(b" - ")
         words, rest = place.split(b" "), system.split(b" ")
-        if separator and len(words) > 4 and len(rest) > 1:
+        if separator and len(words) > 5 and len(rest) > 1:
             kind, source = map(_plain, rest[:2])
-            mounts.append(Mount(_plain(words[4]), kind, source, _plain(words[3]), _plain(words[2])))
+            read_only = b"ro" in words[5].split(b",")
+            mounts.append(Mount(_plain(words[4]), kind, source, _plain(words[3]), _plain(words[2]), read_only))
     return mounts
 
 

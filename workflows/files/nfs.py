@@ -93,6 +93,7 @@ NFSV4 {{
   Server_Scope = "forebay-{id}"; Server_Owner = "forebay-{id}";
 }}
 NFS_KRB5 {{ Active_krb5 = false; }}
+MDCACHE {{ Entries_HWMark = 20000; }}
 LOG {{ Default_Log_Level = WARN; }}
 """
 

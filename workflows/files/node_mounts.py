@@ -23,11 +23,14 @@ from forebay.errors import StorageError
 from forebay.workflows.files.daemons import program_path
 from forebay.workflows.files.mounts import mount_at
 
-__all__ = ["NodeMounts", "Wanted", "make_root_folder"]
+__all__ = ["NFS_OPTIONS", "NodeMounts", "Wanted", "make_root_folder"]
 
 _ID = re.compile(r"[0-9a-f-]{8,64}")
 _POLL_SECONDS = 0.1
-_NFS_OPTIONS = "vers=4.2,proto=tcp,sec=sys,hard,nosuid,nodev"
+#: How a node mounts files; tests and benchmarks mount alike. With `lookupcache=positive` no node takes a file that
+#: another one has just made for missing, for half a minute; with `nosharecache` a mount is not the one before it, which
+#: a program may keep alive, and which was made read-only.
+NFS_OPTIONS = "vers=4.2,proto=tcp,sec=sys,hard,nosuid,nodev,lookupcache=positive,nosharecache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class NodeMounts:
 
     Parameters
     ----------
-    mounter, unmounter : callable
+    mounter, unmounter, sealer : callable
         What asks the kernel; tests bring their own.
     """
 
@@ -75,11 +78,13 @@ class NodeMounts:
         *,
         mounter: Callable[[Wanted, Path, float], None] | None = None,
         unmounter: Callable[[Path, bool, float], str] | None = None,
+        sealer: Callable[[Path, float], bool] | None = None,
         table: Path = Path("/proc/self/mountinfo"),
     ) -> None:
         self.folder = folder
         self._mounter = mounter or _mount
         self._unmounter = unmounter or _unmount
+        self._sealer = sealer or _seal
         self._table = table
 
     def prepare(self) -> None:
@@ -103,7 +108,8 @@ class NodeMounts:
         return mount_at(self.place(reservation), self._table) is not None
 
     def mount(self, wanted: Wanted, deadline: float) -> None:
-        """Mounts it; idempotent. What another export showed there goes first: its node was fenced since.
+        """Mounts it; idempotent. What another export showed there goes first: its node was fenced since. So does what
+        an epilog has sealed that did not come to its end.
 
         Raises
         ------
@@ -114,7 +120,7 @@ class NodeMounts:
         if not self.is_mounted(wanted.id):
             make_root_folder(place, 0o755)
         while (mount := mount_at(place, self._table)) is not None:
-            if self._shows(mount.source, mount.root, mount.device, wanted):
+            if not mount.read_only and self._shows(mount.source, mount.root, mount.device, wanted):
                 return
             self._must_go(place, self._unmounter(place, True, deadline), deadline)
         while True:
@@ -148,11 +154,17 @@ class NodeMounts:
         return "" if process.returncode == 0 else words.decode(errors="replace").strip()[-200:] or "sync was killed"
 
     def unmount(self, reservation: str, deadline: float) -> str:
-        """Unmounts it, bounded; what is in the way at the deadline, "" if it is gone."""
+        """Unmounts it, bounded, or seals it, where programs keep it alive that write nothing: then it stays mounted,
+        and is to be synced once more and detached. What is in the way at the deadline, "" if nothing is.
+        """
         place = self.place(reservation)
-        while self.is_mounted(reservation):
+        while (mount := mount_at(place, self._table)) is not None:
             said = self._unmounter(place, False, deadline)
-            if self.is_mounted(reservation) and time.monotonic() > deadline:
+            if not self.is_mounted(reservation):
+                continue
+            if mount.kind.startswith("nfs") and self._sealer(place, deadline):
+                return ""
+            if time.monotonic() > deadline:
                 return f"it cannot be unmounted: {said}"
             if said:
                 time.sleep(_POLL_SECONDS)
@@ -180,7 +192,7 @@ class NodeMounts:
 
 def _mount(wanted: Wanted, place: Path, deadline: float) -> None:
     if wanted.port:
-        options = f"{_NFS_OPTIONS},port={wanted.port},retry=0"
+        options = f"{NFS_OPTIONS},port={wanted.port},retry=0"
         command = [program_path("mount", "mount"), "-n", "-t", "nfs4", "-o", options, wanted.source, str(place)]
         _run(command, place, deadline)
         return
@@ -216,3 +228,14 @@ def _unmount(place: Path, lazy: bool, deadline: float) -> str:
     if done.returncode == 0:
         return ""
     return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][-200:]
+
+
+def _seal(place: Path, deadline: float) -> bool:
+    """By a process, too: what nobody has written out yet, the kernel writes out first, for as long as that takes."""
+    command = [sys.executable, "-m", "forebay.workflows.files.seal", str(place)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        return process.wait(timeout=max(0.5, deadline - time.monotonic())) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()  # as in `sync`: nobody waits for that here
+        return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
@@ -16,7 +16,7 @@ import sqlalchemy as sql
 
 from forebay.errors import RefusedError
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.database import Database, metadata, stages_table
+from forebay.workflows.manager.database import IDS_AT_ONCE, Database, metadata, stages_table
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.states import JobState
 
@@ -34,8 +34,12 @@ _asked = sql.Table(
     sql.Column("path", sql.String, nullable=False),
     sql.Column("directory", sql.Boolean, nullable=False),
     sql.Column("job", sql.Integer, nullable=False, index=True),
+    # Its program knows how it ended, or has staged the same path again since.
+    sql.Column("told", sql.Boolean, nullable=False, server_default=sql.false()),
     sql.Index("ix_asked_stages_path", "owner_uid", "reservation_id", "path"),
 )
+
+_FAILED_UNTOLD = (stages_table.c.state == StageState.FAILED) & ~_asked.c.told
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class AskedStage:
     path: str
     directory: bool
     state: StageState
+    is_told: bool  #: its program knows how it ended
 
 
 def takes_stages(job: JobRow) -> bool:
@@ -85,6 +90,10 @@ class AskedStages:
             job = self._jobs.numbered(asking.job)
             if job is None or not takes_stages(job):
                 raise RefusedError("the job is over: its stage-out has begun, and takes no more")
+            # Nobody can ask any more how those before it ended, and the file may be another one by now.
+            before = (_asked.c.owner_uid == asking.owner_uid) & (_asked.c.reservation_id == asking.reservation_id)
+            before &= (_asked.c.path == _written(asking.path)) & (_asked.c.job == asking.job)
+            connection.execute(_asked.update().where(before).values(told=True))
         connection.execute(
             _asked.insert().values(
                 stage=stage_id,
@@ -93,6 +102,7 @@ class AskedStages:
                 path=_written(asking.path),
                 directory=asking.directory,
                 job=asking.job,
+                told=False,
             )
         )
 
@@ -110,26 +120,45 @@ class AskedStages:
         found = await asyncio.to_thread(self._newest, uid, reservation_id, sql.true())
         return {name: stage for name, stage in found.items() if name == path or name.startswith(start)}
 
-    async def due(self, job_id: int) -> list[int]:
-        """Those of the job that are not over."""
-        return await asyncio.to_thread(self.due_now, job_id)
+    async def note_told(self, stage_ids: Sequence[int]) -> None:
+        """Their program learns how they ended."""
 
-    def due_now(self, job_id: int) -> list[int]:
-        """As `due`, from any thread."""
-        final = [state for state in StageState if state.is_final]
-        wanted = (_asked.c.job == job_id) & stages_table.c.state.not_in(final)
-        query = sql.select(_asked.c.stage).join(stages_table, stages_table.c.id == _asked.c.stage).where(wanted)
-        with self._database.look() as connection:
-            return list(connection.scalars(query.order_by(_asked.c.stage)))
+        def note() -> None:
+            with self._database.change() as connection:
+                for first in range(0, len(stage_ids), IDS_AT_ONCE):
+                    some = stage_ids[first : first + IDS_AT_ONCE]
+                    connection.execute(_asked.update().where(_asked.c.stage.in_(some)).values(told=True))
+
+        await asyncio.to_thread(note)
+
+    async def due(self, job_id: int) -> list[int]:
+        """Those of the job that are not over, and those that have failed without their program's knowing."""
+
+        def find() -> list[int]:
+            final = [state for state in StageState if state.is_final]
+            wanted = (_asked.c.job == job_id) & (stages_table.c.state.not_in(final) | _FAILED_UNTOLD)
+            query = sql.select(_asked.c.stage).join(stages_table, stages_table.c.id == _asked.c.stage).where(wanted)
+            with self._database.look() as connection:
+                return list(connection.scalars(query.order_by(_asked.c.stage)))
+
+        return await asyncio.to_thread(find)
 
     def needed_by_jobs(self, uid: int) -> set[int]:
-        """Stages of this user's jobs that are not over: from them the job knows what was copied. From any thread."""
+        """Stages of this user's jobs that are not over: from them the job knows what was copied, and what was not. From
+        any thread.
+        """
         jobs = self._jobs.all([state for state in JobState if not state.is_final])
-        return {stage_id for job in jobs if job.owner_uid == uid for stage_id in job.stages.values()}
+        own = [job for job in jobs if job.owner_uid == uid]
+        needed = {stage_id for job in own for stage_id in job.stages.values()}
+        ids = {job.id for job in own}
+        query = sql.select(_asked.c.stage, _asked.c.job).join(stages_table, stages_table.c.id == _asked.c.stage)
+        with self._database.look() as connection:
+            untold = connection.execute(query.where((_asked.c.owner_uid == uid) & _FAILED_UNTOLD)).all()
+        return needed | {row.stage for row in untold if row.job in ids}
 
     def _newest(self, uid: int, reservation_id: str, condition: sql.ColumnElement[bool]) -> dict[str, AskedStage]:
         query = (
-            sql.select(_asked.c.stage, _asked.c.path, _asked.c.directory, stages_table.c.state)
+            sql.select(_asked.c.stage, _asked.c.path, _asked.c.directory, _asked.c.told, stages_table.c.state)
             .join(stages_table, stages_table.c.id == _asked.c.stage)
             .where((_asked.c.owner_uid == uid) & (_asked.c.reservation_id == reservation_id) & condition)
             .where(stages_table.c.state != StageState.REVOKED)
@@ -139,7 +168,7 @@ class AskedStages:
         with self._database.look() as connection:
             for row in connection.execute(query):
                 path = _read(row.path)
-                newest[path] = AskedStage(row.stage, path, row.directory, StageState(row.state))
+                newest[path] = AskedStage(row.stage, path, row.directory, StageState(row.state), row.told)
         return newest
 
 

@@ -30,6 +30,7 @@ from forebay.workflows.manager.states import ReservationState
 from forebay.workflows.manager.touched_rows import TouchedRows
 
 __all__ = [
+    "IDS_AT_ONCE",
     "Database",
     "Held",
     "MemberRow",
@@ -77,7 +78,7 @@ _members = sql.Table(
 reservations_table = _reservations
 
 #: As few as any database takes in one statement.
-_IDS_AT_ONCE = 500
+IDS_AT_ONCE = 500
 
 stages_table = _stages = sql.Table(
     "stages",
@@ -395,8 +396,8 @@ class Database:
                 return
             old = set(connection.scalars(sql.select(_stages.c.id).where(ended & (_stages.c.id <= last))))
             to_forget = sorted(old.difference(needed))
-            for first in range(0, len(to_forget), _IDS_AT_ONCE):
-                some = to_forget[first : first + _IDS_AT_ONCE]
+            for first in range(0, len(to_forget), IDS_AT_ONCE):
+                some = to_forget[first : first + IDS_AT_ONCE]
                 connection.execute(_stages.delete().where(_stages.c.id.in_(some)))
 
     def use_stage_numbers_above(self, number: int) -> None:

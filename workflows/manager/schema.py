@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import sqlalchemy as sql
+from sqlalchemy.schema import CreateColumn
 
 from forebay.errors import RefusedError, UnsupportedError
 
@@ -13,7 +14,7 @@ __all__ = ["check_and_make", "metadata", "try_change"]
 
 _FORMAT = "forebay.manager"
 _VERSION = 4
-#: Have the same tables without some of this one's: 2 has no stages that are deferred, 3 no members of reservations.
+#: They have the same tables without some of this one's, or without some columns, which have a default.
 _EARLIER_VERSIONS = (2, 3)
 
 metadata = sql.MetaData()
@@ -55,6 +56,7 @@ def check_and_make(connection: sql.Connection, where: str, root: str) -> None:
     if found is None:
         connection.execute(_format.insert().values(format=_FORMAT, version=_VERSION, root=root))
     elif found.format == _FORMAT and found.version in _EARLIER_VERSIONS:
+        _add_columns(connection)
         connection.execute(_format.update().values(version=_VERSION))
     elif tuple(found) != (_FORMAT, _VERSION):
         raise UnsupportedError(
@@ -72,6 +74,17 @@ def check_and_make(connection: sql.Connection, where: str, root: str) -> None:
         )
     if root and not owner:
         connection.execute(_format.update().values(root=root))
+
+
+def _add_columns(connection: sql.Connection) -> None:
+    """Tables that are there get the columns that they do not have; idempotent."""
+    there = sql.inspect(connection)
+    for table in filter(lambda table: there.has_table(table.name), metadata.sorted_tables):
+        known = {column["name"] for column in there.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sql.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
 def try_change(connect: Callable[[], sql.Connection]) -> None:

@@ -137,7 +137,12 @@ class NodeFiles:
         if not any(said):
             try:
                 with locked_folder(self._answers, deadline):
-                    said += [self.mounts.unmount(reservation, deadline) for reservation in self._unshared(job, mounted)]
+                    unshared = self._unshared(job, mounted)
+                    said += [self.mounts.unmount(reservation, deadline) for reservation in unshared]
+                    fail_point("node.end.sealed")
+                    # What was written between the first time and the seal.
+                    sealed = [reservation for reservation in unshared if self.mounts.is_mounted(reservation)]
+                    said += [self.mounts.sync(each, answer["uid"], answer["gid"], deadline) for each in sealed]
             except BusyError as error:
                 said.append(error.what)
         fail_point("node.end.unmounted")

@@ -132,10 +132,11 @@ def test_a_rule_that_slurm_requeues_runs_again_and_the_workflow_finishes(
             job = job_of(centre, "simulate")
             assert job is not None, running.communicate()[0]
             assert centre.cluster.run("scontrol", "requeue", str(job)).returncode == 0
-            (destination / "wait").unlink()
-            # Slurm waits two minutes before it runs a requeued job, so that it may begin at once it is told.
+            # Slurm waits two minutes before it runs a requeued job, so it is told when. Not at once: what the requeue
+            # revoked it knows by the second, and in the same second a node refuses the new run, too.
             wait_for(lambda: centre.cluster.show(job)["JobState"] == "PENDING", "the job to be queued", 60)
-            assert centre.cluster.run("scontrol", "update", f"jobid={job}", "starttime=now").returncode == 0
+            (destination / "wait").unlink()  # not before: what is left of the first run would write on
+            assert centre.cluster.run("scontrol", "update", f"jobid={job}", "starttime=now+2").returncode == 0
             told, _ = running.communicate(timeout=240)
         finally:
             running.terminate()

@@ -15,7 +15,7 @@ from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.asked_stages import Asking
 from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.stage_concurrency import StageConcurrency
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.supervisor import StageSupervisor
@@ -68,6 +68,42 @@ def test_a_job_that_stages_out_takes_no_more(database: Database, tmp_path: Path)
         assert [row.id for row in database.stages()] == [first.id]  # the stage is not there either
         assert (await supervisor.cancel(first.id)).state is StageState.CANCELLED
         assert await supervisor.asked.due(job.id) == []
+
+    asyncio.run(run())
+
+
+def test_what_failed_is_due_until_its_program_is_told_or_stages_the_path_again(
+    database: Database, tmp_path: Path
+) -> None:
+    jobs = JobTable(database)
+    job, other = jobs.add("17", 7, 7, 1 << 24, {}), jobs.add("18", 7, 7, 1 << 24, {})
+
+    async def run() -> None:
+        supervisor = StageSupervisor(database, tmp_path)
+        asked = supervisor.asked
+
+        async def failed(path: str, of: JobRow) -> int:
+            stage = await supervisor.submit(JOB, 7, 7, 0o22, asking=asking(path, of.id), deferred=True)
+            database.change_stage(stage.id, state=StageState.FAILED)
+            return stage.id
+
+        for row in (job, other):
+            jobs.change(row.id, state=JobState.RUNNING)
+        first, second, others = await failed("a", job), await failed("b", job), await failed("a", other)
+        assert await asked.due(job.id) == [first, second]
+        assert await asked.due(other.id) == [others]
+        await asked.note_told([second])
+        assert await asked.due(job.id) == [first]
+        # The job knows of them when many others have ended since.
+        assert asked.needed_by_jobs(7) == {first, others}
+        assert asked.needed_by_jobs(8) == set()
+        again = await supervisor.submit(JOB, 7, 7, 0o22, asking=asking("a", job.id), deferred=True)
+        assert await asked.due(job.id) == [again.id]
+        database.change_stage(again.id, state=StageState.SUCCEEDED)
+        assert await asked.due(job.id) == []
+        assert await asked.due(other.id) == [others]
+        jobs.change(other.id, state=JobState.GONE)
+        assert asked.needed_by_jobs(7) == set()
 
     asyncio.run(run())
 

@@ -38,6 +38,7 @@ class Kernel:
         self.table = folder / "mountinfo"
         self.calls: list[str] = []
         self.is_busy = False
+        self.is_written = True
         self._write({})
 
     @property
@@ -56,6 +57,12 @@ class Kernel:
             return "target is busy"
         self._write({other: source for other, source in self.mounted.items() if other != str(place.resolve())})
         return ""
+
+    def seal(self, place: Path, _deadline: float) -> bool:
+        self.calls.append("seal")
+        if not self.is_written:
+            self.table.write_text(self.table.read_text().replace(f"{place.resolve()} rw", f"{place.resolve()} ro"))
+        return not self.is_written
 
     def _write(self, mounted: dict[str, str]) -> None:
         lines = [f"30 1 0:30 / {place} rw - nfs4 {source} rw\n" for place, source in mounted.items()]
@@ -113,7 +120,8 @@ def manager() -> Manager:
 
 @pytest.fixture
 def node(tmp_path: Path, kernel: Kernel, manager: Manager) -> NodeFiles:
-    mounts = NodeMounts(tmp_path / "node", mounter=kernel.mount, unmounter=kernel.unmount, table=kernel.table)
+    asked = {"mounter": kernel.mount, "unmounter": kernel.unmount, "sealer": kernel.seal}
+    mounts = NodeMounts(tmp_path / "node", **asked, table=kernel.table)  # type: ignore[arg-type]
     settings = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=30.0, end_seconds_max=30.0)
     return NodeFiles("n1", mounts, settings, "/nonexistent/scontrol", lambda: cast(ManagerClient, manager), False)
 
@@ -186,6 +194,34 @@ def test_a_busy_mount_is_reported_before_it_is_taken_away(
     assert kernel.calls[-1] == "detach"
     assert kernel.mounted == {}
     assert "was not clean" in capsys.readouterr().err
+
+
+# crash-matrix: The epilog of a node with a job's files | programs that keep the mount alive and write nothing | it is made read-only, synced and taken from its place; the node is clean
+def test_a_busy_mount_that_nobody_writes_is_sealed(
+    node: NodeFiles, kernel: Kernel, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.answers = [mounts_answer()]
+    node.begin("17")
+    kernel.is_busy, kernel.is_written = True, False
+
+    def sync(*_arguments: object) -> str:
+        kernel.calls.append("sync")
+        return ""
+
+    monkeypatch.setattr(NodeMounts, "sync", sync)
+    node.end("17")
+    assert manager.reports[-1] == ("17", 1, "n1", "clean", "")
+    assert kernel.calls == ["mount 10.0.0.1:/n1.1", "sync", "unmount", "seal", "sync", "detach"]
+    assert kernel.mounted == {}
+
+
+def test_a_sealed_mount_is_not_used_again(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [mounts_answer()]
+    node.begin("17")
+    kernel.is_written = False
+    assert kernel.seal(node.mounts.place(FIRST), 0)  # by an epilog that was killed then
+    node.begin("18")
+    assert kernel.calls[-2:] == ["detach", "mount 10.0.0.1:/n1.1"]
 
 
 # crash-matrix: The prolog of a node with a job's files | manager, away | it fails in bounded time, unless Slurm says that the job has no burst buffer
@@ -264,11 +300,11 @@ def test_the_home_mounts_its_own_tree_without_setuid_programs(tmp_path: Path) ->
 
 
 _BEGIN = ("node.begin.answer", "node.begin.mounted", "node.begin.linked")
-_END = ("node.end.synced", "node.end.unmounted", "node.end.reported")
+_END = ("node.end.synced", "node.end.sealed", "node.end.unmounted", "node.end.reported")
 
 
 # crash-matrix: Prolog and epilog of a node with a job's files | the prolog, killed at `node.begin.answer`, `node.begin.mounted`, `node.begin.linked` | run again it succeeds; the epilog alone cleans up as well
-# crash-matrix: Prolog and epilog of a node with a job's files | the epilog, killed at `node.end.synced`, `node.end.unmounted`, `node.end.reported` | run again it cleans up, and says that it is not known to be clean; no mount, link or answer is left
+# crash-matrix: Prolog and epilog of a node with a job's files | the epilog, killed at `node.end.synced`, `node.end.sealed`, `node.end.unmounted`, `node.end.reported` | run again it cleans up, and says that it is not known to be clean; no mount, link or answer is left
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("place", [*_BEGIN, *_END])
 def test_a_killed_prolog_or_epilog_is_made_good(

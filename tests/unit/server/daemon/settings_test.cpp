@@ -59,6 +59,12 @@ TEST(Settings, texts_and_numbers_mean_what_they_mean_in_toml) {
   EXPECT_EQ(settings->options.files_groups, "5000-6999");
 }
 
+TEST(Settings, letters_of_all_alphabets_follow_a_joined_line) {
+  const auto settings = settings_of("root = \"\"\"a \\ \n \t\n  \u00e9\u0103\u0431\u4e2d\"\"\"");
+  ASSERT_TRUE(settings) << settings.error().message();
+  EXPECT_EQ(settings->options.root, "a \u00e9\u0103\u0431\u4e2d");
+}
+
 TEST(Settings, what_a_file_cannot_mean_is_refused_with_its_line) {
   const std::pair<const char*, const char*> cases[] = {
       {"\ncapacity = 5", "line 2, setting capacity"},  // it is capacity_bytes
@@ -86,6 +92,8 @@ TEST(Settings, what_a_file_cannot_mean_is_refused_with_its_line) {
       {"root = \"\"\"a\"\"\"\"\"\u00d7", "a character outside ASCII stands outside quotes"},
       {"root = '\u00d7' \u00d7", "a character outside ASCII stands outside quotes"},
       {"root = '''\u00d7\n\u00d7'''\u00d7", "line 2"},
+      {"root = \"\"\"a\\\u00e9\"\"\"", "not TOML"},
+      {"a = [66(77\"1930\u01e81061291", "not TOML"},
   };
   for (const auto& [text, named] : cases) {
     const auto settings = settings_of(text);

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests of jobs' nodes: how many of them take a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, cast
+
+from fastapi.routing import APIRoute
+
+from forebay.workflows.manager.peer import Peer
+from forebay.workflows.slurm.job_files import JobFiles
+from forebay.workflows.slurm.node_routes import NodeReport, NodeRequest, build_node_router
+from tests.support.time_limits import seconds
+
+_AT_ONCE = 8
+_REPORTS = 20
+
+
+class Files:
+    """Its fences last until `end` is set. `full` is called when as many run as may."""
+
+    def __init__(self, full: Callable[[], object]) -> None:
+        self.end = threading.Event()
+        self.most = 0
+        self._full = full
+        self._running = 0
+        self._guard = threading.Lock()
+
+    def report(self, *_: object) -> dict[str, Any]:
+        with self._guard:
+            self._running += 1
+            self.most = max(self.most, self._running)
+            if self._running == _AT_ONCE:
+                self._full()
+        self.end.wait(seconds(60))
+        with self._guard:
+            self._running -= 1
+        return {"fenced": True}
+
+    def answer(self, *_: object) -> dict[str, Any]:
+        return {"state": "none"}
+
+
+def test_reports_that_wait_for_fences_leave_threads_to_other_requests() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        # One more than reports may take: with another report in it, `begin` would not be answered.
+        loop.set_default_executor(ThreadPoolExecutor(_AT_ONCE + 1))
+        is_full = asyncio.Event()
+        files = Files(partial(loop.call_soon_threadsafe, is_full.set))
+        router = build_node_router(cast(JobFiles, files))
+        calls = {route.path: route.endpoint for route in router.routes if isinstance(route, APIRoute)}
+        root = Peer(1, 0, 0)
+        report = calls["/slurm/nodes/report"]
+        reports = [
+            asyncio.ensure_future(report(NodeReport(job="17", node=f"n{number}", run=1, state="unclean"), root))
+            for number in range(_REPORTS)
+        ]
+        try:
+            async with asyncio.timeout(seconds(30)):
+                await is_full.wait()
+                answer = await calls["/slurm/nodes/begin"](NodeRequest(job="18", node="n1"), root)
+                assert answer == {"state": "none"}
+            assert not any(one.done() for one in reports)
+        finally:
+            files.end.set()
+        assert await asyncio.gather(*reports) == [{"fenced": True}] * _REPORTS
+        assert files.most == _AT_ONCE
+
+    asyncio.run(run())

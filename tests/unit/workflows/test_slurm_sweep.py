@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The look at Slurm's jobs that comes again and again: one job that cannot be ended keeps no other from it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from forebay.errors import DisconnectedError, ForebayError, StorageError
+from forebay.workflows.manager.attachments import Attachments
+from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.slurm.job_ending import JobEnding
+from forebay.workflows.slurm.job_files import JobFiles
+from forebay.workflows.slurm.jobs import SlurmJobs
+from forebay.workflows.slurm.settings import SlurmSettings
+
+
+class Ending:
+    """Ends jobs, but for one."""
+
+    def __init__(self, failure: ForebayError) -> None:
+        self.ended: list[str] = []
+        self._failure = failure
+
+    async def end(self, job: JobRow, *, discard: bool) -> None:
+        assert not discard
+        if job.token == "17":
+            raise self._failure
+        self.ended.append(job.token)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with contextlib.closing(Database(tmp_path / "manager.sqlite")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def jobs(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmJobs:
+    """Those of an instance whose Slurm has lost all of them, long ago."""
+
+    async def lost(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr("forebay.workflows.slurm.jobs.is_unknown", lost)
+    for token in ("16", "17", "18"):
+        job = JobTable(database).add(token, 1000, 1000, 1 << 24, {})
+        JobTable(database).change(job.id, state=JobState.RUNNING)
+    reservations = SimpleNamespace(pools=SimpleNamespace(settings=SimpleNamespace(pools={})))
+    return SlurmJobs(
+        database,
+        cast(ServerLink, SimpleNamespace()),
+        StageSupervisor(database, tmp_path),
+        cast(Reservations, reservations),
+        cast(Attachments, SimpleNamespace(table=None)),
+        SlowCalls(),
+        tmp_path,
+        SlurmSettings(lost_seconds=0),
+        {},
+        JobFiles(database, cast(Reservations, reservations), None),
+    )
+
+
+def end_with(jobs: SlurmJobs, failure: ForebayError) -> Ending:
+    ending = Ending(failure)
+    jobs._ending = cast(JobEnding, ending)
+    return ending
+
+
+def test_a_sweep_goes_on_past_a_job_that_cannot_be_ended(jobs: SlurmJobs, caplog: pytest.LogCaptureFixture) -> None:
+    ending = end_with(jobs, StorageError("its node cannot be fenced", "n1"))
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(jobs.sweep())
+    assert ending.ended == ["16", "18"]
+    assert "job 17 is looked at again later: its node cannot be fenced" in caplog.text
+
+
+def test_a_sweep_without_the_server_ends_at_the_first_job_that_needs_it(jobs: SlurmJobs) -> None:
+    ending = end_with(jobs, DisconnectedError("the server is away"))
+    with pytest.raises(DisconnectedError):
+        asyncio.run(jobs.sweep())
+    assert ending.ended == ["16"]
