@@ -19,7 +19,7 @@ from forebay.workflows.manager.slow_calls import SlowCalls
 class _Reservations:
     """Says that it was asked."""
 
-    def create(self, request: Any, *, on: Any) -> Any:
+    def create(self, request: Any, *, on: Any, servers: int) -> Any:
         return self
 
     def as_dict(self) -> dict[str, Any]:
