@@ -110,15 +110,16 @@ class Ranks:
             rank.kill()
 
 
-def check(stream: forebay.Stream, number: int, ranks: int = 2) -> None:
-    """All bytes of the step are what was written."""
+def check(stream: forebay.Stream, number: int, content: int | None = None, ranks: int = 2) -> None:
+    """All bytes of the step are what was written when the ranks were told ``content``; None: its own number."""
     step = stream[number]
+    told = number if content is None else content
     array = step["T"][...]
     for rank in range(ranks):
-        assert np.array_equal(array[rank], block(number, rank)), (number, rank)
-    assert np.array_equal(step["T"][ranks - 1, 1000:2000], block(number, ranks - 1)[1000:2000])
+        assert np.array_equal(array[rank], block(told, rank)), (number, rank)
+    assert np.array_equal(step["T"][ranks - 1, 1000:2000], block(told, ranks - 1)[1000:2000])
     assert np.array_equal(step["T"][0:ranks, 5:LENGTH:1000], array[:, 5:LENGTH:1000])
-    assert np.array_equal(step["small"][0], np.arange(8.0) + number)
+    assert np.array_equal(step["small"][0], np.arange(8.0) + told)
 
 
 def numbers(stream: forebay.Stream) -> list[int]:

@@ -24,8 +24,8 @@ sys.path.insert(0, sys.argv[1])
 import forebay
 from tests.servers.ranks import check
 with forebay.open(sys.argv[2], verify="read") as stream:
-    for number in map(int, sys.argv[3:]):
-        check(stream, number)
+    for number, content in enumerate(map(int, sys.argv[3:])):
+        check(stream, number, content)
 print("all")
 """
 
@@ -42,10 +42,15 @@ def on_nodes(cluster: CommandLineCluster, nodes: tuple[int, ...]) -> Start:
     return start
 
 
-def read(cluster: CommandLineCluster, node: int, *numbers: int) -> None:
-    """All bytes of these steps are what was written."""
-    program = (sys.executable, "-c", READ, str(ROOT), "run1/flow", *map(str, numbers))
+def read(cluster: CommandLineCluster, node: int, *contents: int) -> None:
+    """All bytes of the steps from 0 on are those that the ranks wrote when they were told these numbers."""
+    program = (sys.executable, "-c", READ, str(ROOT), "run1/flow", *map(str, contents))
     assert cluster.on(node, *program).strip() == "all"
+
+
+def seen(cluster: CommandLineCluster, node: int) -> list[int]:
+    """Numbers of the steps that are kept."""
+    return [step["number"] for step in json.loads(cluster.forebay(node, "steps", "run1/flow", "--json"))["steps"]]
 
 
 def roots(cluster: CommandLineCluster) -> list[Path]:
@@ -78,13 +83,14 @@ def test_a_reservation_over_three_nodes(pool: CommandLineCluster) -> None:
         cluster.must("kill", "3")
         # What was on its way there may be refused; after that the others take it.
         written = next(number for number in range(3, 8) if writers.write(number) == ["done", "done"])
-        read(cluster, 1, written)
+        assert seen(cluster, 1)[-1] == 3
         cluster.must("heal", "3")
         until(lambda: is_there(cluster, "node3"), "node 3 is back")
-        assert writers.write(20) == ["done", "done"]
+        read(cluster, 1, 0, 1, 2, written)
+        again = next(number for number in range(20, 25) if writers.write(number) == ["done", "done"])
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
     for node in (1, 2, 3, FAR):
-        read(cluster, node, 0, 1, 2)
+        read(cluster, node, 0, 1, 2, written, again)
     found = json.loads(cluster.forebay(1, "doctor", "--read-data", "--json"))
     assert [finding for finding in found["findings"] if finding["severity"] == "problem"] == []
     cluster.forebay(3, "destroy", "run1", "--force")

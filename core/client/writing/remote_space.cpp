@@ -13,17 +13,18 @@ tl::unexpected<Error> only_written() {
   return fail(ErrorCode::unsupported, "granted space on another node can only be written");
 }
 
-Error lost_on_the_way(const std::string& seen) {
-  return {ErrorCode::io_error,
+/// `code`: a lost member leaves others to write to.
+Error lost_on_the_way(ErrorCode code, const std::string& seen) {
+  return {code,
           "the server's node went away while blocks of this step were on their way" + seen +
               "; abort_step, then write the step again",
           {}};
 }
 
 /// The same loss gets the same words, whichever call notices it first; what the server itself says stays as it is.
-Error lost_by(Error why) {
+Error lost_by(ErrorCode code, Error why) {
   if (why.code != ErrorCode::disconnected) return why;
-  Error lost = lost_on_the_way(" (" + why.what + ")");
+  Error lost = lost_on_the_way(code, " (" + why.what + ")");
   lost.where = std::move(why.where);
   return lost;
 }
@@ -33,7 +34,7 @@ Error lost_by(Error why) {
 void RemoteSpace::use(std::shared_ptr<Connection> connection) {
   // What was on its way through the old one may not have arrived, and nobody has it any more.
   stale_ = false;
-  if (std::exchange(unfinished_, false) && !lost_) lost_ = lost_on_the_way("");
+  if (std::exchange(unfinished_, false) && !lost_) lost_ = lost_on_the_way(lost_code(), "");
   connection_ = std::move(connection);
 }
 
@@ -64,7 +65,7 @@ Result<void> RemoteSpace::send_kept() {
 Result<void> RemoteSpace::store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
   unfinished_ = true;
   auto stored = connection_->store(segment, offset, bytes);
-  if (!stored) lost_ = stored.error() = lost_by(std::move(stored.error()));
+  if (!stored) lost_ = stored.error() = lost_by(lost_code(), std::move(stored.error()));
   return stored;
 }
 
@@ -77,7 +78,7 @@ Result<void> RemoteSpace::finish(wire::PartT& part) {
   if (!unfinished_) return {};
   auto finished = connection_->finish_stores();
   if (!finished) {
-    lost_ = finished.error() = lost_by(std::move(finished.error()));
+    lost_ = finished.error() = lost_by(lost_code(), std::move(finished.error()));
     return finished;
   }
   unfinished_ = false;

@@ -38,6 +38,7 @@ class RemoteSpace {
   const std::shared_ptr<Connection>& connection() const noexcept { return connection_; }
 
  private:
+  ErrorCode lost_code() const noexcept { return carries_ ? ErrorCode::io_error : ErrorCode::unavailable; }
   Result<void> store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
   Result<void> send_kept();
 
