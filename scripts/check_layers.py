@@ -11,7 +11,17 @@ import sys
 from pathlib import Path
 
 # The staging server's folders, each of which may include those after it, never one before it.
-SERVER_FOLDERS = ["daemon", "administration", "reservations", "streams", "writers", "readers", "members", "space", "loop"]
+SERVER_FOLDERS = [
+    "daemon",
+    "administration",
+    "reservations",
+    "streams",
+    "writers",
+    "readers",
+    "members",
+    "space",
+    "loop",
+]
 BELOW_SERVER = {"storage", "protocol", "fabric", "base", "public"}
 # Folder of a layer -> the internal include folders it may use. "public" is <forebay/...>, core/include.
 ALLOWED = {

@@ -63,7 +63,8 @@ std::optional<std::vector<std::uint32_t>> segments_in(std::span<const std::uint8
   if (sealed.size() < sizeof record + sizeof(Secret)) return std::nullopt;
   std::memcpy(&record, sealed.data(), sizeof record);
   const std::size_t bytes = sealed.size() - sizeof record - sizeof(Secret);
-  if (record.magic != permit_magic || bytes != std::size_t{record.segments} * sizeof(std::uint32_t)) return std::nullopt;
+  if (record.magic != permit_magic || bytes != std::size_t{record.segments} * sizeof(std::uint32_t))
+    return std::nullopt;
   std::vector<std::uint32_t> segments(record.segments);
   if (bytes > 0) std::memcpy(segments.data(), sealed.data() + sizeof record, bytes);
   return segments;

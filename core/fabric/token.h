@@ -46,7 +46,7 @@ struct PoolClaims {
   std::uint32_t gid = 0;
   std::vector<std::uint32_t> groups;  ///< the others that it is in
   bool administrator = false;
-  bool segments_only = false;   ///< it comes for segments of a reservation's member, with a permit, and for nothing else
+  bool segments_only = false;  ///< it comes for segments of a reservation's member, with a permit, and for nothing else
   std::int64_t expires_ns = 0;  ///< since 1970
   std::uint64_t serial = 0;
 

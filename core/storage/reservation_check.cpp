@@ -101,9 +101,8 @@ Result<ReservationLayout> layout_for(std::span<const std::uint64_t> member_bytes
   layout.member_bytes.assign(member_bytes.size(), 0);
   if (!several && capacity_bytes == 0 && files_bytes > 0) return layout;
   if (several && std::ranges::any_of(member_bytes, [](std::uint64_t bytes) { return bytes < capacity_bytes_min; })) {
-    return fail(ErrorCode::invalid_argument,
-                "each server gives at least " + size_text(capacity_bytes_min) +
-                    " for streams; ask for more, or for fewer servers");
+    return fail(ErrorCode::invalid_argument, "each server gives at least " + size_text(capacity_bytes_min) +
+                                                 " for streams; ask for more, or for fewer servers");
   }
   if (capacity_bytes < capacity_bytes_min) {
     return fail(ErrorCode::invalid_argument, "a reservation needs at least " +
@@ -124,8 +123,8 @@ Result<ReservationLayout> layout_for(std::span<const std::uint64_t> member_bytes
     const std::uint64_t home_bytes = layout.member_bytes.front();
     layout.journal_reserve_bytes =
         std::max(journal_reserve_bytes_min, std::min(layout.journal_reserve_bytes, home_bytes / 4));
-    const std::uint64_t least = std::min(home_bytes - layout.journal_reserve_bytes,
-                                         *std::ranges::min_element(layout.member_bytes));
+    const std::uint64_t least =
+        std::min(home_bytes - layout.journal_reserve_bytes, *std::ranges::min_element(layout.member_bytes));
     layout.segment_bytes =
         std::max(segment_bytes_min, std::min(layout.segment_bytes, std::bit_floor(least / member_segments_wanted)));
   }
@@ -161,8 +160,7 @@ Result<void> check_reservation(const reservation::ReservationT& record) {
     return bad_reservation("capacity of " + std::to_string(record.capacity_bytes) + " bytes for streams and " +
                            std::to_string(record.files_bytes) + " for files is impossible");
   const bool for_files_only = record.capacity_bytes == 0 && record.files_bytes > 0;
-  if (segments > segments_max)
-    return bad_reservation(std::to_string(segments) + " segments are more than can be");
+  if (segments > segments_max) return bad_reservation(std::to_string(segments) + " segments are more than can be");
   const auto taken = checked_add(segments * record.segment_bytes, record.journal_reserve_bytes);
   if ((segments == 0) != for_files_only || !taken || *taken > record.capacity_bytes) {
     return bad_reservation(std::to_string(segments) + " segments and the journals' reserve do not fit into " +

@@ -22,10 +22,10 @@ namespace forebay::storage {
 
 /// Layout chosen for a capacity: see docs/formats/reservation.md.
 struct ReservationLayout {
-  std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the granularity
-  std::uint64_t files_bytes = 0;     ///< for files/, rounded up as well
-  std::uint64_t segment_bytes = 0;   ///< power of two, 1 MiB to 256 MiB, about a 32nd of the capacity
-  std::vector<std::uint32_t> segments;  ///< of each member, the home first
+  std::uint64_t capacity_bytes = 0;         ///< for streams, rounded up to the granularity
+  std::uint64_t files_bytes = 0;            ///< for files/, rounded up as well
+  std::uint64_t segment_bytes = 0;          ///< power of two, 1 MiB to 256 MiB, about a 32nd of the capacity
+  std::vector<std::uint32_t> segments;      ///< of each member, the home first
   std::vector<std::uint64_t> member_bytes;  ///< of `capacity_bytes`, likewise
   std::uint64_t stripe_bytes = 0;           ///< larger blocks spread over all members
   std::uint64_t journal_reserve_bytes = 0;  ///< kept for journals, so that ends, drops and withdrawals always have room

@@ -60,7 +60,7 @@ class ServerPool final : public MemberPool {
   Worker& errands_;
   std::optional<fabric::TokenKey> key_;
   std::string manager_;
-  std::map<std::string, Home, std::less<>> homes_;  ///< by reservation
+  std::map<std::string, Home, std::less<>> homes_;          ///< by reservation
   std::map<std::string, PoolServer, std::less<>> servers_;  ///< by their root's uuid
 };
 

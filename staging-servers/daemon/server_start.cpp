@@ -184,8 +184,8 @@ Result<void> Server::recover() {
   if (!options_.pool_key.empty()) RETURN_IF_ERROR(pool_->join(options_.pool_key));
   members_.emplace(*loop_, *pool_);
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *readers_,
-                                   identity_.storage_incarnation, options_.flush_interval_ms,
-                                   options_.restart_grace_ms, identity_.uuid, run_number_, &*members_});
+                                   identity_.storage_incarnation, options_.flush_interval_ms, options_.restart_grace_ms,
+                                   identity_.uuid, run_number_, &*members_});
   reservations_.emplace(*this, *errand_worker_, *side_worker_);
   manager_calls_.emplace(*loop_, options_.root);
   remote_.emplace(device_, options_.root,

@@ -237,8 +237,7 @@ void HomeMembers::send_fences(std::uint16_t number) {
 std::vector<Extent> HomeMembers::fenced_space() const {
   std::vector<Extent> extents;
   for (const auto& [number, member] : members_) {
-    for (const auto& fence : member.fences)
-      extents.insert(extents.end(), fence->extents.begin(), fence->extents.end());
+    for (const auto& fence : member.fences) extents.insert(extents.end(), fence->extents.begin(), fence->extents.end());
   }
   return extents;
 }
@@ -286,10 +285,9 @@ void HomeMembers::send_probe(std::uint16_t number) {
 bool HomeMembers::may_free_space() const {
   return std::ranges::any_of(members_, [](const auto& entry) {
     const Member& member = entry.second;
-    return !member.absence && (!member.wanted.empty() || !member.probing.empty() ||
-                               std::ranges::any_of(member.fences, [](const auto& fence) {
-                                 return !fence->extents.empty();
-                               }));
+    return !member.absence &&
+           (!member.wanted.empty() || !member.probing.empty() ||
+            std::ranges::any_of(member.fences, [](const auto& fence) { return !fence->extents.empty(); }));
   });
 }
 

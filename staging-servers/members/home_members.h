@@ -26,10 +26,10 @@ class HomeMembers final : public OtherMembers {
  public:
   /// What the reservation does when something has changed.
   struct Events {
-    std::function<void(const Extent&)> release;       ///< is free again
-    std::function<void()> space_changed;              ///< waiters for space may have some
-    std::function<void(std::uint16_t member)> went;   ///< it does not answer any more
-    std::function<void(std::uint16_t member)> came;   ///< it answers; its storage may be another one
+    std::function<void(const Extent&)> release;      ///< is free again
+    std::function<void()> space_changed;             ///< waiters for space may have some
+    std::function<void(std::uint16_t member)> went;  ///< it does not answer any more
+    std::function<void(std::uint16_t member)> came;  ///< it answers; its storage may be another one
   };
 
   /// All of these outlive it.

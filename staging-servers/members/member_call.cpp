@@ -70,7 +70,8 @@ Result<void> MemberCall::prove(const fabric::Token& token, Deadline deadline) {
     return fail(ErrorCode::protocol, "the member's challenge is malformed");
   std::ranges::copy(*challenge->nonce(), theirs.begin());
   if (!challenge->encrypted())
-    return fail(ErrorCode::refused, "servers of a pool encrypt their messages; start the member with control_encryption");
+    return fail(ErrorCode::refused,
+                "servers of a pool encrypt their messages; start the member with control_encryption");
   const fabric::Agreement agreement(token.secret, token.claims, nonce, theirs, fabric::ControlEncryption::on);
   if (!fabric::is_same(agreement.server_proof(), std::span(challenge->proof()->data(), challenge->proof()->size())))
     return fail(ErrorCode::permission_denied, "the member's server has not the pool's key");
@@ -105,7 +106,8 @@ Result<Message> MemberCall::wait(std::uint32_t request, Deadline deadline) {
   constexpr std::int64_t slice_ms = 100;
   while (true) {
     while (auto message = socket_.pop()) {
-      if (message->type == MessageType::none) return fail(ErrorCode::protocol, "the member sent no message of Forebay's");
+      if (message->type == MessageType::none)
+        return fail(ErrorCode::protocol, "the member sent no message of Forebay's");
       if (message->request == request) return std::move(*message);
     }
     if (ending_) return ends();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's connection to a member: it shows permits of the home, and gets descriptors, a window to write to, or bytes.
+// A client's connection to a member: it shows permits of the home, and gets descriptors, a window to write to, or
+// bytes.
 #pragma once
 
 #include <memory>

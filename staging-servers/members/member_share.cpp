@@ -91,8 +91,8 @@ Result<void> MemberShare::check(const fabric::Permit& permit, uid_t peer) {
     return fail(ErrorCode::permission_denied, "the permit is for another reservation or member", where);
   if (permit.uid != peer) return fail(ErrorCode::permission_denied, "the permit is another user's", where);
   if (permit.server_run != services_.server_run || is_void(permit)) {
-    return fail(ErrorCode::unavailable, "the permit is void: this server was started anew since, or the space taken back",
-                where);
+    return fail(ErrorCode::unavailable,
+                "the permit is void: this server was started anew since, or the space taken back", where);
   }
   if (monotonic_ns() - heard_ns_ >= silence_ns_max)
     return fail(ErrorCode::unavailable, "this member has not heard of the reservation's home for a minute", where);

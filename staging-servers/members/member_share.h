@@ -62,7 +62,7 @@ class MemberShare {
 
  private:
   struct Fence {
-    std::uint64_t group_below = 0;     ///< permits of `incarnation` and those before it
+    std::uint64_t group_below = 0;  ///< permits of `incarnation` and those before it
     std::uint32_t incarnation = 0;
     std::map<std::uint32_t, std::uint64_t> ranks_below;  ///< of the incarnation after it, or later ones, by rank
   };

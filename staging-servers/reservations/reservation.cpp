@@ -33,14 +33,15 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
                                                             services_.storage_incarnation, services_.server_run},
                                       space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
-    others_ = std::make_unique<HomeMembers>(
-        services_.loop, *services_.members, segments,
-        HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
-                            [this] { space_.queue().changed(SpaceChange::more); },
-                            [this](std::uint16_t member) {
-                              for (auto& [stream_name, stream] : streams_) stream->group().member_lost(member);
-                            },
-                            [this](std::uint16_t member) { member_came(member); }});
+    others_ =
+        std::make_unique<HomeMembers>(services_.loop, *services_.members, segments,
+                                      HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
+                                                          [this] { space_.queue().changed(SpaceChange::more); },
+                                                          [this](std::uint16_t member) {
+                                                            for (auto& [stream_name, stream] : streams_)
+                                                              stream->group().member_lost(member);
+                                                          },
+                                                          [this](std::uint16_t member) { member_came(member); }});
     segments.ask_about_others(others_.get());
   }
 }

@@ -21,9 +21,9 @@ struct Held {
 };
 
 std::string text_of(const Held& held) {
-  return fmt::format("{} bytes at {} of segment {}, which {} holds", held.extent.length, held.extent.offset,
-                     held.extent.segment,
-                     held.stream == nullptr ? "no stream until a member has answered" : "stream " + held.stream->path());
+  return fmt::format(
+      "{} bytes at {} of segment {}, which {} holds", held.extent.length, held.extent.offset, held.extent.segment,
+      held.stream == nullptr ? "no stream until a member has answered" : "stream " + held.stream->path());
 }
 
 /// Returns their bytes. Each is used, and nobody else's.

@@ -76,6 +76,7 @@ std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Own
     std::erase(order, *place.near);
     order.insert(order.begin(), *place.near);
   }
+  std::erase_if(order, [&](std::uint16_t member) { return place.avoid.contains(member); });
   std::map<std::uint16_t, std::uint64_t> free;
   for (const std::uint16_t member : order) free[member] = map().free_bytes_for(owner, span_of(member));
   const std::uint64_t wanted = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@ enum class SpaceChange {
 struct SpacePlace {
   bool at_home = false;               ///< on the home
   std::optional<std::uint16_t> near;  ///< on this one, as far as it has room
+  std::set<std::uint16_t> avoid;      ///< not on these
 };
 
 struct SpaceWaiter {

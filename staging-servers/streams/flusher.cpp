@@ -206,8 +206,10 @@ void Flusher::others_synced(const std::shared_ptr<Job>& job,
     if (!job->failure) job->failure = SyncFailure{std::nullopt, std::move(incarnations.error()), !away};
   } else if (stream_.lose_steps(*incarnations)) {
     if (!job->failure) {
-      job->failure = SyncFailure{
-          std::nullopt, {ErrorCode::unavailable, "a member of the reservation has lost what was to be synced", {}}, false};
+      job->failure =
+          SyncFailure{std::nullopt,
+                      {ErrorCode::unavailable, "a member of the reservation has lost what was to be synced", {}},
+                      false};
     }
   }
   if (--job->under_way == 0) segments_synced(job, job->failure);

@@ -137,7 +137,8 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
     (void)applied(state_.apply(ended));
   }
   follow_held_sets(state_.durable_next);
-  if (OtherMembers* const others = space_.segments().others()) others->fence(state_.uuid, incarnation, std::nullopt, {});
+  if (OtherMembers* const others = space_.segments().others())
+    others->fence(state_.uuid, incarnation, std::nullopt, {});
   if (status == StreamStatus::interrupted) {
     space_.segments().lines.warning("stream {}: {}: {}; {}", path(), to_string(status), text, describe_grace());
   } else {

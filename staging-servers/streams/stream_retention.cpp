@@ -107,9 +107,8 @@ bool Stream::lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnatio
   std::vector<std::uint64_t> lost;
   bool any = false;
   for (auto step = state_.steps.lower_bound(state_.durable_next); step != state_.steps.end(); ++step) {
-    const bool gone = std::ranges::any_of(step->second.committed.parts, [&](const auto& part) {
-      return std::ranges::any_of(part->members, is_gone);
-    });
+    const bool gone = std::ranges::any_of(
+        step->second.committed.parts, [&](const auto& part) { return std::ranges::any_of(part->members, is_gone); });
     any = any || gone;
     // What a reader has mapped stays as it is until it lets go; nothing becomes durable before.
     if (gone && !followers_.pins().is_pinned({step->second.committed.epoch, step->first})) lost.push_back(step->first);

@@ -91,8 +91,8 @@ Result<void> OpenStep::check_members(const wire::PartT& part, journal::PartT& ch
     return forebay::fail(ErrorCode::protocol, "metadata and attribute sets lie on the reservation's home");
   for (const journal::Extent& extent : checked.extents) {
     const std::uint16_t member = extent.member();
-    if (!is_elsewhere(extent) || std::ranges::find(checked.members, member, &journal::MemberStorage::member) !=
-                                     checked.members.end())
+    if (!is_elsewhere(extent) ||
+        std::ranges::find(checked.members, member, &journal::MemberStorage::member) != checked.members.end())
       continue;
     const auto told = std::ranges::find(part.members, member, &wire::MemberStorage::member);
     const std::uint64_t now = segments.others()->storage_incarnation(member);
@@ -102,7 +102,8 @@ Result<void> OpenStep::check_members(const wire::PartT& part, journal::PartT& ch
                                        "abort_step, then write the step again",
                                        member, *away));
     }
-    if (told == part.members.end()) return forebay::fail(ErrorCode::protocol, "the part does not say what it met on a member");
+    if (told == part.members.end())
+      return forebay::fail(ErrorCode::protocol, "the part does not say what it met on a member");
     if (told->incarnation() != now) {
       return forebay::fail(ErrorCode::unavailable,
                            fmt::format("member {} of the reservation lost its power while the step was written; "

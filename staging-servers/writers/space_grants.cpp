@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/return_error.h"
 #include "base/size_text.h"
@@ -15,6 +16,17 @@
 #include "writers/writer_session.h"
 
 namespace forebay::server {
+
+namespace {
+
+SpacePlace place_for(WriterSession& session, bool at_home) {
+  SpacePlace place{at_home, session.near, {}};
+  std::erase_if(session.avoids, [now = monotonic_ns()](const auto& entry) { return entry.second <= now; });
+  for (const auto& [member, until_ns] : session.avoids) place.avoid.insert(member);
+  return place;
+}
+
+}  // namespace
 
 std::uint64_t SpaceGrants::bytes_max() const {
   const std::uint64_t message_bytes = protocol::descriptors_max * space_.segments().record().segment_bytes / 2;
@@ -32,7 +44,8 @@ void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& ex
     const std::uint16_t member = segments.layout().member_of(extent.segment).value();
     answer.extents.emplace_back(extent.segment, member, 0, extent.offset, extent.length);
     if (!segments.is_own(extent.segment)) {
-      if (!session.is_permitted(extent.segment, segments.others()->server_run(member))) elsewhere.insert(extent.segment);
+      if (!session.is_permitted(extent.segment, segments.others()->server_run(member)))
+        elsewhere.insert(extent.segment);
       continue;
     }
     if (remote || session.connection().segments_sent.contains(extent.segment) ||
@@ -61,7 +74,8 @@ void SpaceGrants::permit(WriterSession& session, const std::set<std::uint32_t>& 
   for (auto& [member, numbers] : wanted) {
     // Descriptors of as many go with one answer of the member.
     while (!numbers.empty()) {
-      const auto rest = numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), protocol::descriptors_max));
+      const auto rest =
+          numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), protocol::descriptors_max));
       std::vector<std::uint32_t> some(numbers.begin(), rest);
       numbers.erase(numbers.begin(), rest);
       for (const std::uint32_t segment : some) session.permitted[segment] = others->server_run(member);
@@ -96,7 +110,7 @@ void SpaceGrants::request(WriterSession& session, std::uint32_t request, std::ui
   const Owner owner = incarnation_.owner(session.rank);
   const WhenFull when_full = incarnation_.when_full();
   const std::uint64_t wanted = std::min(bytes, bytes_max());
-  const SpacePlace place{at_home, session.near};
+  const SpacePlace place = place_for(session, at_home);
   if (space_.queue().is_next(*step_order_)) {
     const std::uint64_t welcome = std::min(ahead_bytes, bytes_max() - wanted);
     if (auto extents = space_.allocate_ahead(stream_, owner, wanted + welcome, place); !extents.empty()) {
@@ -160,7 +174,7 @@ void SpaceGrants::answer_committed(WriterSession& session, std::uint32_t request
     if (next_bytes > held) {
       const auto extents =
           space_.allocate_ahead(stream_, incarnation_.owner(session.rank), std::min(next_bytes - held, bytes_max()),
-                                SpacePlace{false, session.near});
+                                place_for(session, false));
       rank.granted.add(extents);
       describe(session, extents, committed, descriptors);
     }
@@ -179,7 +193,8 @@ void SpaceGrants::give_back_elsewhere(WriterRank& rank) {
   if (others == nullptr) return;
   const auto number = static_cast<std::uint32_t>(&rank - incarnation_.ranks().data());
   if (rank.session != nullptr) rank.session->permitted.clear();
-  const auto extents = rank.granted.take_if([this](std::uint32_t segment) { return !space_.segments().is_own(segment); });
+  const auto extents =
+      rank.granted.take_if([this](std::uint32_t segment) { return !space_.segments().is_own(segment); });
   others->fence(state_.uuid, incarnation_.number(), number, extents);
 }
 

@@ -5,12 +5,19 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/invariant.h"
 #include "space/reservation_space.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
+namespace {
+
+/// A rank that has lost bytes with a member gets no space there for so long.
+constexpr std::int64_t avoided_ns = 15'000'000'000;
+
+}  // namespace
 
 WriterGroup::WriterGroup(WrittenStream& stream, std::uint64_t number, const storage::StreamState& state,
                          ReservationSpace& space, EventLoop& loop, Followers& followers)
@@ -151,9 +158,11 @@ void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, cons
     rank->gives_up.reset();
     // What it has sent to other members may be on its way still: it gets other space, as both sides know.
     grants_.give_back_elsewhere(*rank);
-    if (asked.member_lost()) {
+    if (asked.members_lost() != nullptr && asked.members_lost()->size() > 0) {
       give_step_up(fmt::format("rank {} lost what it had written to another member", session.rank));
       rank->gives_up.reset();
+      // This server may not have noticed yet, or may reach what the rank cannot.
+      for (const std::uint16_t member : *asked.members_lost()) session.avoids[member] = monotonic_ns() + avoided_ns;
     }
   }
   session.connection().answer_done(request);

@@ -32,8 +32,10 @@ class WriterSession final : public Session {
   bool member = false;      ///< of a group that has formed
   bool has_closed = false;  ///< its part is done; asking again is answered again
   std::uint32_t incarnation = 0;
-  std::string broken;  ///< why the group is no more; empty while it is whole
+  std::string broken;                 ///< why the group is no more; empty while it is whole
   std::optional<std::uint16_t> near;  ///< the member of the reservation whose server is on its node
+  /// Members that it could not reach, until when it gets no space there; monotonic.
+  std::map<std::uint16_t, std::int64_t> avoids;
   /// Segments of other members for which it has a permit, and for which start of their server.
   std::map<std::uint32_t, std::uint64_t> permitted;
   bool is_permitted(std::uint32_t segment, std::uint64_t server_run) const {

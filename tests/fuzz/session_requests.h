@@ -412,6 +412,39 @@ class Requests {
     }
     return {MessageType::pool_directory, packed(asked)};
   }
+  Request member_query() {
+    wire::MemberQueryT asked;
+    asked.member = static_cast<std::uint16_t>(choices_.below(3));
+    return {MessageType::member_query, packed(asked)};
+  }
+  Request member_open() {
+    wire::MemberOpenT asked;
+    asked.permit.resize(choices_.below(300));
+    return {MessageType::member_open, packed(asked)};
+  }
+  std::string some_share() { return choices_.seldom(4) ? "" : "01234567-89ab-cdef-0123-456789abcdef"; }
+  Request member_look() {
+    wire::MemberLookT asked;
+    for (std::uint64_t left = choices_.below(3); left > 0; --left) asked.reservations.push_back(some_share());
+    return {MessageType::member_look, packed(asked)};
+  }
+  Request member_sync() {
+    wire::MemberSyncT asked;
+    asked.reservation = some_share();
+    asked.segments.push_back(choices_.near32(1));
+    return {MessageType::member_sync, packed(asked)};
+  }
+  Request member_fence() {
+    wire::MemberFenceT asked;
+    asked.reservation = some_share();
+    return {MessageType::member_fence, packed(asked)};
+  }
+  Request member_probe() {
+    wire::MemberProbeT asked;
+    asked.reservation = some_share();
+    asked.segments.push_back(choices_.near32(1));
+    return {MessageType::member_probe, packed(asked)};
+  }
   Request manager_call() {
     wire::ManagerCallT asked;
     constexpr const char* targets[] = {"", "/", "/health", "/a b", "/\r\n", "health"};
@@ -522,6 +555,12 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::home_query, &Requests::home_query},
     {MessageType::pool_directory, &Requests::pool_directory},
     {MessageType::manager_call, &Requests::manager_call},
+    {MessageType::member_query, &Requests::member_query},
+    {MessageType::member_open, &Requests::member_open},
+    {MessageType::member_look, &Requests::member_look},
+    {MessageType::member_sync, &Requests::member_sync},
+    {MessageType::member_fence, &Requests::member_fence},
+    {MessageType::member_probe, &Requests::member_probe},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -195,6 +195,28 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::ManagerCall>(message);
     case MessageType::manager_answer:
       return unpack<wire::ManagerAnswer>(message);
+    case MessageType::member_query:
+      return unpack<wire::MemberQuery>(message);
+    case MessageType::member_answer:
+      return unpack<wire::MemberAnswer>(message);
+    case MessageType::member_open:
+      return unpack<wire::MemberOpen>(message);
+    case MessageType::member_opened:
+      return unpack<wire::MemberOpened>(message);
+    case MessageType::member_look:
+      return unpack<wire::MemberLook>(message);
+    case MessageType::member_state:
+      return unpack<wire::MemberState>(message);
+    case MessageType::member_sync:
+      return unpack<wire::MemberSync>(message);
+    case MessageType::member_synced:
+      return unpack<wire::MemberSynced>(message);
+    case MessageType::member_fence:
+      return unpack<wire::MemberFence>(message);
+    case MessageType::member_probe:
+      return unpack<wire::MemberProbe>(message);
+    case MessageType::member_probed:
+      return unpack<wire::MemberProbed>(message);
     case MessageType::none:
       return false;
   }

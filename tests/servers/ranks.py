@@ -22,7 +22,7 @@ LENGTH = 250_000
 RANK = f"""
 import sys, numpy as np, forebay
 rank, ranks, address, options = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], eval(sys.argv[4])
-stream = forebay.open(address, "w", rank=rank, ranks=ranks, **options)
+stream = forebay.open(address, options.pop("mode", "w"), rank=rank, ranks=ranks, **options)
 print("open", flush=True)
 for line in sys.stdin:
     number = int(line)

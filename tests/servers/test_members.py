@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 import forebay
-from tests.servers.ranks import LENGTH, Ranks, block, check, numbers, start_here
-from tests.support.server_pool import ServerPool
+from tests.servers.ranks import Ranks, block, check, numbers, start_here
 from tests.support.load import until
+from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(60)]
 
 MIB = 1 << 20
 SHARE = 32 * MIB
+
+
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[ServerPool]:
     with ServerPool(tmp_path / "pool", 3, options=("--flush-interval-ms", "-1")) as made:
@@ -92,9 +94,8 @@ def test_blocks_go_to_other_members_and_metadata_home(pool: ServerPool, far: dic
 
 
 def test_space_on_members_is_used_again_by_the_next_group(pool: ServerPool, far: dict[str, str], as_far: None) -> None:
-    options = {"retention": "last:2"}
     for group in range(3):
-        with Ranks(start_here(far), "run1/flow", **options) as writers:
+        with Ranks(start_here(far), "run1/flow", retention="last:2") as writers:
             # More than there is, so that the space of earlier steps, and of earlier groups, has to come back.
             for number in range(20):
                 assert writers.write(number) == ["done", "done"], (group, number)
@@ -161,6 +162,34 @@ def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
         assert numbers(stream) == [0, 1, 2]
         for number in range(3):
             check(stream, number)
+    assert problems(pool) == []
+
+
+# crash-matrix: bytes on another member of the reservation | that member's server, while it syncs them, at `server.member.synced` | the step is committed, and durable once the member is back; nothing is durable before
+# crash-matrix: bytes on another member of the reservation | that member's server, while it closes a rank's way to them, at `server.member.fenced` | every committed step; the space is free once the member is back, and the group goes on
+@pytest.mark.parametrize("point", ["server.member.synced", "server.member.fenced"])
+def test_a_member_dies_while_the_home_asks_something_of_it(
+    pool: ServerPool, far: dict[str, str], as_far: None, point: str
+) -> None:
+    pool.servers[1].stop()
+    pool.servers[1].start(fail_point=point)
+    wait_until_present(pool, 3)
+    with Ranks(start_here(far), "run1/flow", retention="last:2") as writers:
+        assert writers.write(0) == ["done", "done"]
+        # Ends the group, which voids its permits, and has what it wrote synced.
+        assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
+    assert pool.servers[1].wait() == -9
+    with forebay.open("run1/flow", reconnect_timeout=0) as stream:
+        assert not stream.steps[0].durable
+    pool.servers[1].start()
+    wait_until_present(pool, 4)
+    with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
+        for number in range(1, 20):
+            assert writers.write(number) == ["done", "done"]
+    with forebay.open("run1/flow", verify="read") as stream:
+        until(lambda: stream.steps[18].durable, "what lies on the member is durable")
+        check(stream, 18)
+        check(stream, 19)
     assert problems(pool) == []
 
 

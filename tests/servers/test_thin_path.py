@@ -33,6 +33,7 @@ print("all")
 #: Nodes 1 to 3 serve, node 4 computes.
 FAR = 4
 
+
 def on_nodes(cluster: CommandLineCluster, nodes: tuple[int, ...]) -> Start:
     """Each rank on its node."""
 
@@ -59,7 +60,9 @@ def roots(cluster: CommandLineCluster) -> list[Path]:
 
 def left(cluster: CommandLineCluster) -> list[Path]:
     """What of reservations lies on any server."""
-    return [path for root in roots(cluster) for name in ("reservations", "quarantine") for path in (root / name).iterdir()]
+    return [
+        path for root in roots(cluster) for name in ("reservations", "quarantine") for path in (root / name).iterdir()
+    ]
 
 
 def written_bytes(root: Path) -> int:

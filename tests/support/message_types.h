@@ -52,6 +52,12 @@ constexpr bool is_request(protocol::MessageType type) {
     case home_query:
     case pool_directory:
     case manager_call:
+    case member_query:
+    case member_open:
+    case member_look:
+    case member_sync:
+    case member_fence:
+    case member_probe:
       return true;
     case none:
     case welcome:
@@ -72,6 +78,11 @@ constexpr bool is_request(protocol::MessageType type) {
     case token_answer:
     case home_answer:
     case manager_answer:
+    case member_answer:
+    case member_opened:
+    case member_state:
+    case member_synced:
+    case member_probed:
       return false;
     // Of clients on other nodes, or to them: what speaks over the local socket has none of them.
     case remote_hello:

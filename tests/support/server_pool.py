@@ -66,7 +66,9 @@ class ServerPool:
     def tell(self) -> None:
         """Tells all that run where everything lies."""
         running = [number for number, server in enumerate(self.servers) if server.running()]
-        servers = [(self._uuids[number], f"server{number}", self.addresses[number]) for number in range(len(self.servers))]
+        servers = [
+            (self._uuids[number], f"server{number}", self.addresses[number]) for number in range(len(self.servers))
+        ]
         homes = [(name, number, self.addresses[home]) for name, (number, home) in self._homes.items()]
         for server in running:
             with self.admin(server) as admin:

@@ -151,7 +151,8 @@ Result<void> Connection::prove(Deadline deadline) {
   const auto proof = challenge->proof() == nullptr ? std::span<const std::uint8_t>()
                                                    : std::span(challenge->proof()->data(), challenge->proof()->size());
   if (!fabric::is_same(agreement.server_proof(), proof)) {
-    if (introduction || place_.remote->shown) return fail(ErrorCode::permission_denied, "the server that was found has not the pool's key");
+    if (introduction || place_.remote->shown)
+      return fail(ErrorCode::permission_denied, "the server that was found has not the pool's key");
     if (place_.remote->by_munge)
       return fail(ErrorCode::permission_denied, "the server cannot read what MUNGE says of this client");
     return fail(ErrorCode::permission_denied,

@@ -94,8 +94,7 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
 
 Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> out) {
   // A server on another node sends what belongs to the step, and no byte more.
-  if (place_.piece_count != 1 || out.size() > short_range_bytes || is_remote())
-    return read_range(offset, out);
+  if (place_.piece_count != 1 || out.size() > short_range_bytes || is_remote()) return read_range(offset, out);
   StepState::ReadAhead& ahead = step_.read_ahead();
   const std::unique_lock lock(ahead.mutex, std::try_to_lock);
   if (!lock) return read_range(offset, out);

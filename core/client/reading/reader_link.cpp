@@ -105,9 +105,11 @@ ReaderLink::ReaderLink(Address address, ReaderOptions options)
     : address_(std::move(address)),
       options_(std::move(options)),
       segments_(client_device()),
-      members_([this](const wire::MemberQueryT& query) {
-        return ask(MessageType::member_query, query, MessageType::member_answer);
-      }, options_.interrupt) {
+      members_(
+          [this](const wire::MemberQueryT& query) {
+            return ask(MessageType::member_query, query, MessageType::member_answer);
+          },
+          options_.interrupt) {
   if (options_.ranks > 1) place_.emplace(address_, options_);
 }
 
@@ -362,8 +364,7 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
     return segments_.make_remote(number, member, std::make_unique<RemoteStepFile>(pin, number, member));
   wire::SegmentsGetT request;
   request.segments.push_back(number);
-  ASSIGN_OR_RETURN(auto answer,
-                   at->connection->call(MessageType::segments_get, request, MessageType::segments_answer));
+  ASSIGN_OR_RETURN(auto answer, at->connection->call(MessageType::segments_get, request, MessageType::segments_answer));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsAnswer>(answer));
   RETURN_IF_ERROR(segments_.add(body->segments(), std::move(answer.descriptors)));
   if (auto found = segments_.find(number)) return found;

@@ -149,8 +149,7 @@ std::shared_ptr<Segment> SegmentCache::find(std::uint32_t number) const {
   auto file = remote_file_ && member ? remote_file_(number, *member) : nullptr;
   if (!file) return nullptr;
   return segments_
-      .insert_or_assign(
-          number, std::make_shared<Segment>(number, *member, std::move(file), segment_bytes_, nullptr))
+      .insert_or_assign(number, std::make_shared<Segment>(number, *member, std::move(file), segment_bytes_, nullptr))
       .first->second;
 }
 

@@ -23,7 +23,9 @@ Error lost_on_the_way(ErrorCode code, const std::string& seen) {
 
 /// The same loss gets the same words, whichever call notices it first; what the server itself says stays as it is.
 Error lost_by(ErrorCode code, Error why) {
-  if (why.code != ErrorCode::disconnected) return why;
+  // Whatever keeps bytes from a member, others take the step; the home's own words stay as they are.
+  const bool lost_member = code == ErrorCode::unavailable && why.code != ErrorCode::cancelled;
+  if (why.code != ErrorCode::disconnected && !lost_member) return why;
   Error lost = lost_on_the_way(code, " (" + why.what + ")");
   lost.where = std::move(why.where);
   return lost;

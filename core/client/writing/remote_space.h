@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a rank's blocks reach a server on another node, the home or another member: what is written to a granted place is
-// sent there, and a step's part is told only when all of it is written. All bytes of a small step that go to the home are
-// kept, and travel with its part.
+// sent there, and a step's part is told only when all of it is written. All bytes of a small step that go to the home
+// are kept, and travel with its part.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class RemoteSpace {
   /// The server has all that was written since the step began, but for what the part is to carry, which it gets here.
   /// Else this is the reason why not.
   Result<void> finish(wire::PartT& part);
-  /// The connection that it writes through; null before use().
-  const std::shared_ptr<Connection>& connection() const noexcept { return connection_; }
+  /// Bytes of the open step did not arrive.
+  bool has_lost() const noexcept { return lost_.has_value(); }
 
  private:
   ErrorCode lost_code() const noexcept { return carries_ ? ErrorCode::io_error : ErrorCode::unavailable; }

@@ -129,8 +129,8 @@ bool Space::take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces, 
   pieces.reserve(pieces.size() + free_.size());
   // In one piece where that is possible: steps repeat where it lies.
   const auto find = [&](std::uint64_t least) {
-    return std::ranges::find_if(
-        free_, [&](const Extent& extent) { return extent.length >= least && is_of(extent, kind); });
+    return std::ranges::find_if(free_,
+                                [&](const Extent& extent) { return extent.length >= least && is_of(extent, kind); });
   };
   for (std::uint64_t left = bytes; left > 0;) {
     const auto large = find(left);
@@ -163,11 +163,9 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes, SpaceKind ki
       return small_end_ > 0 && extent.segment == small_segment_ && extent.offset == small_end_ &&
              extent.length >= least && is_of(extent, kind);
     });
-    const auto found = continues != free_.end()
-                           ? continues
-                           : std::ranges::find_if(free_, [&](const Extent& extent) {
-                                 return extent.length >= least && is_of(extent, kind);
-                               });
+    const auto found = continues != free_.end() ? continues : std::ranges::find_if(free_, [&](const Extent& extent) {
+      return extent.length >= least && is_of(extent, kind);
+    });
     if (found == free_.end()) return std::nullopt;
     const bool goes_on = continues != free_.end();
     const Extent run = take_run(static_cast<std::size_t>(found - free_.begin()), std::min(found->length, wanted));

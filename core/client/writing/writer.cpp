@@ -330,9 +330,7 @@ Result<std::uint64_t> Writer::begin_step(std::optional<std::uint64_t> number) {
   RETURN_IF_ERROR(impl_->wait_for_readers());
   impl_->allocated.reuse_released();
   impl_->allocated.unmap_unlikely();
-  if (impl_->space.free_bytes(impl_->kind_of_space(false)) < impl_->expected_bytes) {
-    RETURN_IF_ERROR(impl_->request_space(impl_->expected_bytes, 0, false));
-  }
+  RETURN_IF_ERROR(impl_->request_expected_space());
   impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);
   impl_->step_error.reset();
   if (impl_->remote) impl_->remote->begin_step();
@@ -451,9 +449,9 @@ Result<void> Writer::abort_step() {
   RETURN_IF_ERROR(impl_->check_in_step());
   wire::StepAbortT request;
   request.step = impl_->step;
-  request.member_lost = impl_->member_lost || (impl_->ways && impl_->step_error);
+  request.members_lost = impl_->lost_members();
   RETURN_IF_ERROR(impl_->order(MessageType::step_abort, request));
-  impl_->member_lost = false;
+  impl_->members_lost.clear();
   // From here on nothing else can become of it.
   if (!impl_->step_error) impl_->step_error = Error{ErrorCode::io_error, "giving it up", {}};
   impl_->blocks.discard();

@@ -96,6 +96,10 @@ struct Writer::Impl {
   std::unique_ptr<File> remote_file(std::uint32_t segment, std::uint16_t member) const;
   /// Whose space a request means.
   client::SpaceKind kind_of_space(bool at_home) const;
+  /// What the step is expected to take. Where a member cannot be reached, other space is asked for with the blocks.
+  Result<void> request_expected_space();
+  /// Those that bytes of the open step were lost with.
+  std::vector<std::uint16_t> lost_members() const;
   /// All that was written to other members is there; says in `part` what was met.
   Result<void> finish_members();
   /// The step is given up: its space there is taken back, here and at the home.
@@ -142,7 +146,7 @@ struct Writer::Impl {
   std::shared_ptr<client::RemoteSpace> remote;  // where the server is on another node; else null
   std::unique_ptr<client::Members> ways;        // to the reservation's other members; null where there are none
   std::map<std::uint16_t, Member> members;      // those that this rank has written to
-  bool member_lost = false;                     // bytes of the open step, or a permit, with it
+  std::set<std::uint16_t> members_lost;         // bytes of the open step, or a permit, with them
   bool blocks_at_home = false;                  // the home gives space for larger blocks, too
   std::string near;                             // uuid of the root whose server is on this node, as far as is known
   client::SegmentCache segments;

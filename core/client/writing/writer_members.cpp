@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/return_error.h"
-#include "fabric/permit.h"
 #include "client/writing/writer_rejoin.h"
+#include "fabric/permit.h"
 
 namespace forebay {
 
@@ -40,15 +40,14 @@ client::SpaceKind Writer::Impl::kind_of_space(bool at_home) const {
   return blocks_at_home ? client::SpaceKind::anywhere : client::SpaceKind::elsewhere;
 }
 
-Result<void> Writer::Impl::show_permits(
-    const flatbuffers::Vector<flatbuffers::Offset<wire::MemberPermit>>* permits) {
+Result<void> Writer::Impl::show_permits(const flatbuffers::Vector<flatbuffers::Offset<wire::MemberPermit>>* permits) {
   if (permits == nullptr) return {};
   for (const wire::MemberPermit* permit : *permits) {
     if (!ways || permit->member() == 0 || permit->permit() == nullptr)
       return fail(ErrorCode::protocol, "the server sent a permit for a member that there is not");
     auto shown = ways->show(permit->member(), std::span(permit->permit()->data(), permit->permit()->size()));
     if (!shown) {
-      member_lost = true;
+      members_lost.insert(permit->member());
       return fail(std::move(shown.error()));
     }
     Member& member = members[permit->member()];
@@ -68,6 +67,26 @@ Result<void> Writer::Impl::show_permits(
       member.permitted.insert(numbers->begin(), numbers->end());
   }
   return {};
+}
+
+Result<void> Writer::Impl::request_expected_space() {
+  if (space.free_bytes(kind_of_space(false)) >= expected_bytes) return {};
+  auto requested = request_space(expected_bytes, 0, false);
+  if (requested || requested.error().code != ErrorCode::unavailable) return requested;
+  wire::StepAbortT request;
+  request.step = step;
+  request.members_lost = lost_members();
+  RETURN_IF_ERROR(order(MessageType::step_abort, request));
+  members_lost.clear();
+  give_up_members();
+  return {};
+}
+
+std::vector<std::uint16_t> Writer::Impl::lost_members() const {
+  std::set<std::uint16_t> lost = members_lost;
+  for (const auto& [number, member] : members)
+    if (member.space && member.space->has_lost()) lost.insert(number);
+  return {lost.begin(), lost.end()};
 }
 
 Result<void> Writer::Impl::finish_members() {

@@ -33,15 +33,15 @@ class PythonAdmin {
                               std::optional<std::uint32_t> owner_gid, std::string pool, std::string account,
                               std::string id, const std::vector<std::pair<std::string, std::uint64_t>>& members) {
     ReservationSpec spec{.name = std::move(name),
-                               .capacity_bytes = capacity_bytes,
-                               .files_bytes = files_bytes,
-                               .lifetime = choice("lifetime", lifetime, lifetimes),
-                               .owner_uid = owner_uid,
-                               .owner_gid = owner_gid,
-                               .pool = std::move(pool),
-                               .account = std::move(account),
-                               .id = std::move(id),
-                               .members = {}};
+                         .capacity_bytes = capacity_bytes,
+                         .files_bytes = files_bytes,
+                         .lifetime = choice("lifetime", lifetime, lifetimes),
+                         .owner_uid = owner_uid,
+                         .owner_gid = owner_gid,
+                         .pool = std::move(pool),
+                         .account = std::move(account),
+                         .id = std::move(id),
+                         .members = {}};
     for (const auto& [server, bytes] : members) spec.members.push_back({server, bytes});
     return dict_of(handle_.call([&](Admin& admin) { return admin.create_reservation(spec); }));
   }
@@ -218,8 +218,7 @@ void bind_admin(nb::module_& module) {
       .def("server", &PythonAdmin::server)
       .def("ping", &PythonAdmin::ping, "requests"_a, "size_bytes"_a)
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
-           "lifetime"_a, "owner_uid"_a.none(), "owner_gid"_a.none(), "pool"_a, "account"_a, "id"_a,
-           "members"_a)
+           "lifetime"_a, "owner_uid"_a.none(), "owner_gid"_a.none(), "pool"_a, "account"_a, "id"_a, "members"_a)
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
       .def("adopt_files", &PythonAdmin::adopt_files, "name"_a, "path"_a)
       .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)

@@ -111,7 +111,7 @@ struct ReservationInfo {
   std::string pool;                     ///< of the manager that made it; empty: the default pool
   std::string account;                  ///< that the manager counts it for; empty: none
   std::vector<ReservationMember> members;  ///< the home first
-  bool home = true;                     ///< the server that was asked is the home; else it has only a share
+  bool home = true;                        ///< the server that was asked is the home; else it has only a share
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -227,7 +227,7 @@ struct ReservationHome {
 
 /// A server of a pool.
 struct ServerOfPool {
-  std::string uuid;    ///< of its root
+  std::string uuid;  ///< of its root
   std::string name;
   std::string server;  ///< "HOST:PORT"
 };

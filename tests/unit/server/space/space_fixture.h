@@ -138,7 +138,7 @@ class SpaceTest : public ::testing::Test {
   }
   /// Space that the stream has, and that is not free until it is released.
   std::vector<Extent> fill(StatedStream& stream, std::uint64_t bytes) {
-    auto extents = space_->allocate(stream, stream.owner(), bytes, WhenFull::error);
+    auto extents = space_->allocate(stream, stream.owner(), bytes, WhenFull::error, SpacePlace());
     EXPECT_TRUE(extents);
     return extents.value_or(std::vector<Extent>());
   }
