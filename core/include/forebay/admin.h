@@ -53,6 +53,7 @@ struct ReservationMember {
   std::uint64_t capacity_bytes = 0;  ///< for streams; of the home with what is kept for journals
   std::uint32_t segments = 0;        ///< of it; as servers tell
 
+  bool operator==(const ReservationMember&) const = default;
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
   static void each_field(Visit&& visit, Records&... records) {
