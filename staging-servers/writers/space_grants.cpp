@@ -172,9 +172,8 @@ void SpaceGrants::answer_committed(WriterSession& session, std::uint32_t request
     WriterRank& rank = incarnation_.ranks()[session.rank];
     const std::uint64_t held = rank.granted.total();
     if (next_bytes > held) {
-      const auto extents =
-          space_.allocate_ahead(stream_, incarnation_.owner(session.rank), std::min(next_bytes - held, bytes_max()),
-                                place_for(session, false));
+      const auto extents = space_.allocate_ahead(stream_, incarnation_.owner(session.rank),
+                                                 std::min(next_bytes - held, bytes_max()), place_for(session, false));
       rank.granted.add(extents);
       describe(session, extents, committed, descriptors);
     }

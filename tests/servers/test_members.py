@@ -180,14 +180,17 @@ def test_a_member_dies_while_the_home_asks_something_of_it(
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
     assert pool.servers[1].wait() == -9
     with forebay.open("run1/flow", reconnect_timeout=0) as stream:
-        assert not list(stream.steps())[0].durable
+        assert not next(iter(stream.steps())).durable
     pool.servers[1].start()
     wait_until_present(pool, 4)
     with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
         for number in range(1, 20):
             assert writers.write(number) == ["done", "done"]
     with forebay.open("run1/flow", verify="read") as stream:
-        until(lambda: next(step for step in stream.steps() if step.number == 18).durable, "what lies on the member is durable")
+        until(
+            lambda: next(step for step in stream.steps() if step.number == 18).durable,
+            "what lies on the member is durable",
+        )
         check(stream, 18)
         check(stream, 19)
     assert problems(pool) == []
