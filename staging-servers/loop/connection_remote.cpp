@@ -151,6 +151,7 @@ bool Connection::pass_remote(const protocol::Message& message) {
       answer_failure(message.request, {ErrorCode::permission_denied, "this client has come for segments alone", ""});
     return false;
   }
+  if (peer_.remote->segments_only && message.type == MessageType::member_open) return true;
   const bool as_on_this_node = (peer_.remote->identified && is_for_identified(message.type)) ||
                                (peer_.administrator && is_for_administrators(message.type));
   if (as_on_this_node) return true;

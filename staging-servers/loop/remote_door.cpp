@@ -47,7 +47,6 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
     case writer_refused:
       return fabric::right_write;
     case member_query:
-    case member_open:
     case segments_get:  // a reader asks for none of them, to learn whether its server lives
       return fabric::right_read | fabric::right_write;
     default:

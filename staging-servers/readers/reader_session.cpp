@@ -275,7 +275,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
     case MessageType::member_query: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::MemberQuery>(message));
       OtherMembers* const others = followers_->space().segments().others();
-      if (others == nullptr) return fail(ErrorCode::refused, "the reservation lies on one server");
+      if (others == nullptr) return fail(ErrorCode::protocol, "the reservation lies on one server");
       ASSIGN_OR_RETURN(const auto introduced,
                        others->introduce(body->member(), connection_.peer().uid, access.generation, false));
       connection_.answer(MessageType::member_answer, message.request, introduced);

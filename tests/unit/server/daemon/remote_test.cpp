@@ -186,6 +186,7 @@ TEST_F(RemoteTest, what_rights_do_not_name_is_refused) {
   for (std::uint32_t number = 1; number <= static_cast<std::uint32_t>(MessageType::MAX); ++number) {
     const auto type = static_cast<MessageType>(number);
     const bool reads = type == MessageType::streams_query || type == MessageType::steps_query ||
+                       type == MessageType::member_query ||
                        (type >= MessageType::reader_open && type <= MessageType::step_poll);
     if (!is_request(type) || reads) continue;
     EXPECT_EQ(RawClient::failure(client.call(type, wire::DoneT())), ErrorCode::permission_denied)
