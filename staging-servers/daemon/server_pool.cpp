@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -103,7 +104,8 @@ Result<wire::HomeAnswerT> ServerPool::home(const Peer& peer, const wire::HomeQue
 
 fabric::Token ServerPool::introduction(fabric::PoolClaims claims) const {
   claims.key_id = key_->id;
-  claims.expires_ns = wall_clock_ns() + claims_ns;
+  const std::int64_t latest_ns = wall_clock_ns() + claims_ns;
+  claims.expires_ns = claims.expires_ns == 0 ? latest_ns : std::min(claims.expires_ns, latest_ns);
   claims.serial = random_number();
   fabric::Token token;
   token.claims = fabric::encode(claims);
@@ -120,12 +122,14 @@ fabric::Token ServerPool::own_introduction() const {
   return introduction(std::move(claims));
 }
 
-fabric::Token ServerPool::segments_introduction(std::uint32_t uid, const std::string& reservation_id) const {
+fabric::Token ServerPool::segments_introduction(std::uint32_t uid, const std::string& reservation_id,
+                                                std::int64_t expires_ns) const {
   fabric::PoolClaims claims;
   claims.reservation_id = reservation_id;
   claims.uid = uid;
   claims.gid = static_cast<std::uint32_t>(-1);
   claims.segments_only = true;
+  claims.expires_ns = expires_ns;
   return introduction(std::move(claims));
 }
 

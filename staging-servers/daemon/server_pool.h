@@ -44,7 +44,8 @@ class ServerPool final : public MemberPool {
   const PoolServer* find_server(const std::string& uuid) const override;
   const fabric::TokenKey* key() const override { return key_ ? &*key_ : nullptr; }
   fabric::Token own_introduction() const override;
-  fabric::Token segments_introduction(std::uint32_t uid, const std::string& reservation_id) const override;
+  fabric::Token segments_introduction(std::uint32_t uid, const std::string& reservation_id,
+                                      std::int64_t expires_ns) const override;
 
  private:
   struct Home {

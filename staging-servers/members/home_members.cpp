@@ -31,7 +31,12 @@ std::string time_text(std::int64_t ns) {
 }  // namespace
 
 HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, Events events)
-    : loop_(loop), links_(links), segments_(segments), events_(std::move(events)) {
+    : loop_(loop),
+      links_(links),
+      segments_(segments),
+      events_(std::move(events)),
+      next_number_(static_cast<std::uint64_t>(wall_clock_ns())),
+      access_generation_(segments.record().access_generation) {
   const auto& record = segments_.record();
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
@@ -64,6 +69,7 @@ std::optional<std::uint16_t> HomeMembers::member_of_root(const std::string& uuid
 void HomeMembers::look() {
   timer_ = loop_.at(monotonic_ns() + look_pause_ns, [this] { look(); });
   for (auto& [number, member] : members_) {
+    if (std::exchange(member.asked, true)) continue;
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
     member.link->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
@@ -72,6 +78,7 @@ void HomeMembers::look() {
 }
 
 void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer) {
+  members_.at(number).asked = false;
   const auto taken = answer ? take_state(number, *answer) : fail(std::move(answer.error()));
   if (!taken) {
     set_absent(number, taken.error().message());
@@ -127,7 +134,7 @@ void HomeMembers::set_absent(std::uint16_t number, std::string why) {
 }
 
 Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t uid, std::uint64_t access_generation,
-                                                   bool writes) {
+                                                   bool writes, std::int64_t expires_ns) {
   const auto found = members_.find(number);
   if (found == members_.end()) return fail(ErrorCode::protocol, "the reservation has no such other member");
   const Member& member = found->second;
@@ -142,7 +149,7 @@ Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t u
   wire::MemberAnswerT answer;
   answer.server = place->server;
   answer.name = place->name;
-  const fabric::Token token = links_.pool().segments_introduction(uid, segments_.record().id);
+  const fabric::Token token = links_.pool().segments_introduction(uid, segments_.record().id, expires_ns);
   const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
   answer.claims.assign(begin, begin + token.claims.size());
   answer.secret.assign(token.secret.begin(), token.secret.end());
@@ -198,7 +205,9 @@ void HomeMembers::fence(const std::string& stream, std::uint32_t incarnation, st
   }
 }
 
-void HomeMembers::fence_all() {
+void HomeMembers::fence_before(std::uint64_t access_generation) {
+  if (access_generation <= access_generation_) return;
+  access_generation_ = access_generation;
   for (auto& [number, member] : members_) {
     wire::MemberFenceT message;
     message.reservation = segments_.record().id;
@@ -208,6 +217,15 @@ void HomeMembers::fence_all() {
 }
 
 void HomeMembers::add_fence(std::uint16_t number, wire::MemberFenceT message, std::vector<Extent> extents) {
+  for (const auto& known : members_.at(number).fences) {
+    const bool same = known->message.stream == message.stream && known->message.incarnation == message.incarnation &&
+                      known->message.rank == message.rank;
+    if (!same || known->under_way) continue;
+    known->message.below = std::max(known->message.below, message.below);
+    known->extents.insert(known->extents.end(), extents.begin(), extents.end());
+    send_fences(number);
+    return;
+  }
   auto fence = std::make_shared<Fence>();
   fence->message = std::move(message);
   fence->extents = std::move(extents);
@@ -220,7 +238,12 @@ void HomeMembers::send_fences(std::uint16_t number) {
   // One that is away closes nothing; once it is back it is told again.
   if (member.absence) return;
   for (const auto& fence : member.fences) {
-    if (std::exchange(fence->under_way, true)) continue;
+    // One of a kind at a time: what comes meanwhile joins the next one.
+    const bool waits = std::ranges::any_of(member.fences, [&](const auto& other) {
+      return other->under_way && other->message.stream == fence->message.stream &&
+             other->message.incarnation == fence->message.incarnation && other->message.rank == fence->message.rank;
+    });
+    if (waits || std::exchange(fence->under_way, true)) continue;
     member.link->ask(MessageType::member_fence, fence->message, MessageType::done, fence_timeout_ms, alive_,
                      [this, number, fence](const Result<protocol::Message>& answer) {
                        fence->under_way = false;
@@ -230,6 +253,7 @@ void HomeMembers::send_fences(std::uint16_t number) {
                        }
                        members_.at(number).fences.remove(fence);
                        for (const Extent& extent : fence->extents) events_.release(extent);
+                       send_fences(number);
                      });
   }
 }
@@ -325,7 +349,9 @@ void HomeMembers::sync(const std::set<std::uint32_t>& segments, Synced done) {
             const bool lost = error.code == ErrorCode::disconnected || error.code == ErrorCode::timeout ||
                               error.code == ErrorCode::cancelled;
             if (lost) set_absent(number, error.message());
-            if (lost) error.code = ErrorCode::unavailable;
+            // Only what the member's disk has said is final.
+            if (error.code != ErrorCode::io_error && error.code != ErrorCode::no_space)
+              error.code = ErrorCode::unavailable;
             round->error = std::move(error);
           }
           if (--round->left > 0) return;

@@ -42,13 +42,13 @@ class HomeMembers final : public OtherMembers {
     return members_.at(member).storage_incarnation;
   }
   std::optional<std::uint16_t> member_of_root(const std::string& uuid) const override;
-  Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation,
-                                        bool writes) override;
+  Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation, bool writes,
+                                        std::int64_t expires_ns) override;
   std::vector<std::uint8_t> permit(std::uint16_t member, const PermitHolder& holder,
                                    std::vector<std::uint32_t> segments) override;
   void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
              const std::vector<Extent>& extents) override;
-  void fence_all() override;
+  void fence_before(std::uint64_t access_generation) override;
   std::vector<Extent> fenced_space() const override;
   bool nobody_writes(std::uint32_t segment) override;
   bool may_free_space() const override;
@@ -67,6 +67,7 @@ class HomeMembers final : public OtherMembers {
     std::uint64_t storage_incarnation = 0;
     std::optional<std::string> absence = "has not been asked yet";
     std::int64_t away_since_ns = 0;  ///< wall clock
+    bool asked = false;              ///< the answer to a look is to come
     std::list<std::shared_ptr<Fence>> fences;
     std::set<std::uint32_t> wanted;   ///< segments to be probed
     std::set<std::uint32_t> probing;  ///< the question is under way, and nobody got a permit since
@@ -88,7 +89,8 @@ class HomeMembers final : public OtherMembers {
   Segments& segments_;
   const Events events_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own
-  std::uint64_t next_number_ = 1;            ///< of permits
+  std::uint64_t next_number_;                ///< of permits; above all that an earlier run can have given
+  std::uint64_t access_generation_;          ///< of the reservation, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
   log::Limited lines_;

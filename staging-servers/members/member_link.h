@@ -38,7 +38,8 @@ class MemberPool {
   /// What this server shows to another one of the pool, as its administrator.
   virtual fabric::Token own_introduction() const = 0;
   /// What a client shows to a member, for segments of this reservation alone.
-  virtual fabric::Token segments_introduction(std::uint32_t uid, const std::string& reservation_id) const = 0;
+  virtual fabric::Token segments_introduction(std::uint32_t uid, const std::string& reservation_id,
+                                              std::int64_t expires_ns) const = 0;
 };
 
 class MemberLink {

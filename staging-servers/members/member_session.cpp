@@ -37,27 +37,22 @@ void MemberSession::closed(const std::string&) {
 
 void MemberSession::end(const std::string& why) {
   // Before the loop comes to close the connection: nothing that is on its way is written any more.
-  if (connection_.is_remote()) {
-    connection_.use_data_path(nullptr);
-    connection_.window()->close();
-  }
+  if (connection_.is_remote()) connection_.use_data_path(nullptr);
+  if (window_) window_->close();
   if (share_ != nullptr) std::exchange(share_, nullptr)->detach(*this);
   connection_.close(why);
 }
 
 void MemberSession::share_gone() {
   share_ = nullptr;
-}
-
-std::shared_ptr<fabric::WriteWindow> MemberSession::window() {
-  const bool writes = permit_ && permit_->writes() && connection_.is_remote();
-  return writes ? connection_.window() : nullptr;
+  end("the reservation's share is gone");
 }
 
 void MemberSession::handle(protocol::Message message) {
   if (auto answered = answer(message); !answered) {
     connection_.answer_failure(message.request, answered.error());
-    if (answered.error().code == ErrorCode::protocol) connection_.close(answered.error().what);
+    // Who asks for bytes waits for no answer here.
+    if (answered.error().code == ErrorCode::protocol || message.request == 0) connection_.close(answered.error().what);
   }
 }
 
@@ -110,7 +105,8 @@ Result<void> MemberSession::open_to_write(const fabric::Permit& permit, std::vec
     }
     return {};
   }
-  const auto& window = connection_.window();
+  window_ = connection_.window();
+  const auto& window = window_;
   for (const std::uint32_t segment : permit.segments) {
     if (!window->has_segment(segment)) {
       ASSIGN_OR_RETURN(auto file, space.segments().open_file(segment, OpenMode::read_write));
@@ -186,7 +182,10 @@ void HomeSession::handle(protocol::Message message) {
 }
 
 Result<MemberShare*> HomeSession::share(const std::string& reservation) {
-  if (MemberShare* const found = host_.find_share(reservation)) return found;
+  if (MemberShare* const found = host_.find_share(reservation)) {
+    found->heard();
+    return found;
+  }
   return fail(ErrorCode::not_found, "this server has no share of the reservation", "reservation " + reservation);
 }
 
@@ -246,7 +245,10 @@ Result<void> HomeSession::look(const protocol::Message& message) {
       found->heard();
       told->permit_seen = found->permit_seen();
       told->syncs = found->syncs();
-      for (const auto& [segment, what] : found->space().segments().damaged()) told->damaged.push_back(segment);
+      const Segments& segments = found->space().segments();
+      const auto [first, end] = segments.layout().segments_of(segments.own_member());
+      for (std::uint32_t segment = first; segment < end; ++segment)
+        if (segments.has_failed(segment) || segments.damage_of(segment) != nullptr) told->damaged.push_back(segment);
     }
     state.shares.push_back(std::move(told));
   }

@@ -36,7 +36,7 @@ class MemberSession final : public Session {
   void end(const std::string& why);
   void share_gone();
   /// Null if it writes nothing over the network.
-  std::shared_ptr<fabric::WriteWindow> window();
+  std::shared_ptr<fabric::WriteWindow> window() const { return window_; }
 
  private:
   Result<void> answer(const protocol::Message& message);
@@ -53,6 +53,8 @@ class MemberSession final : public Session {
   MemberHost& host_;
   MemberShare* share_ = nullptr;
   std::optional<fabric::Permit> permit_;  ///< the first
+  /// Outlives the connection's use of it: a write may be under way still.
+  std::shared_ptr<fabric::WriteWindow> window_;
 };
 
 /// The home of reservations that have shares here.

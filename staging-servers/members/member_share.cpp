@@ -43,7 +43,8 @@ MemberShare::~MemberShare() {
   if (closing_timer_) services_.loop.cancel(*closing_timer_);
   if (silence_timer_) services_.loop.cancel(*silence_timer_);
   // A session without its share closes its connection with the next message.
-  for (const auto& [session, permit] : sessions_) session->share_gone();
+  const auto sessions = std::exchange(sessions_, {});
+  for (const auto& [session, permit] : sessions) session->share_gone();
 }
 
 Result<void> MemberShare::load_syncs() {
@@ -102,10 +103,13 @@ Result<void> MemberShare::check(const fabric::Permit& permit, uid_t peer) {
 }
 
 void MemberShare::attach(MemberSession& session, const fabric::Permit& permit) {
-  sessions_.insert_or_assign(&session, permit);
+  // The oldest one decides: what it opened stays open.
+  sessions_.try_emplace(&session, permit);
 }
 
 void MemberShare::detach(MemberSession& session) {
+  // Fences wait for what it is writing.
+  if (auto window = session.window(); window && !window->is_idle()) closing_.push_back(std::move(window));
   sessions_.erase(&session);
 }
 
@@ -127,7 +131,6 @@ void MemberShare::fence(const wire::MemberFenceT& asked, std::function<void()> c
   const auto sessions = sessions_;
   for (const auto& [session, permit] : sessions) {
     if (!is_void(permit)) continue;
-    if (auto window = session->window()) closing_.push_back(window);
     session->end("the home has taken back what its permit said");
   }
   fail_point("server.member.fenced");
@@ -136,10 +139,7 @@ void MemberShare::fence(const wire::MemberFenceT& asked, std::function<void()> c
 }
 
 void MemberShare::answer_when_closed() {
-  std::erase_if(closing_, [](const auto& window) {
-    const auto open = window.lock();
-    return !open || open->is_idle();
-  });
+  std::erase_if(closing_, [](const auto& window) { return window->is_idle(); });
   if (!closing_.empty()) {
     if (!closing_timer_) {
       closing_timer_ = services_.loop.at(monotonic_ns() + closing_pause_ns, [this] {
@@ -180,7 +180,8 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
     std::optional<std::uint32_t> failed;
     for (std::size_t i = 0; i < paths.size() && synced; ++i) {
       auto file = device.open(paths[i], OpenMode::read);
-      synced = file ? (*file)->sync() : Result<void>(fail(std::move(file.error())));
+      // Only what the disk says is final.
+      synced = file ? (*file)->sync() : Result<void>(fail(ErrorCode::busy, file.error().message()));
       if (file && !synced) failed = segments[i];
     }
     fail_point("server.member.synced");

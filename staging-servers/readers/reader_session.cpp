@@ -277,7 +277,8 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       OtherMembers* const others = followers_->space().segments().others();
       if (others == nullptr) return fail(ErrorCode::protocol, "the reservation lies on one server");
       ASSIGN_OR_RETURN(const auto introduced,
-                       others->introduce(body->member(), connection_.peer().uid, access.generation, false));
+                       others->introduce(body->member(), connection_.peer().uid, access.generation, false,
+                                         connection_.peer().remote ? connection_.peer().remote->expires_ns : 0));
       connection_.answer(MessageType::member_answer, message.request, introduced);
       return {};
     }

@@ -43,8 +43,9 @@ class OtherMembers {
   /// The member whose server has this root.
   virtual std::optional<std::uint16_t> member_of_root(const std::string& uuid) const = 0;
   /// What a client needs to go there. `writes`: without a permit to read. unavailable while it is away.
+  /// What it shows there is void from `expires_ns` on, since 1970.
   virtual Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation,
-                                                bool writes) = 0;
+                                                bool writes, std::int64_t expires_ns) = 0;
 
   // Who may write there
   /// To write in these segments, all of which the member has. From now on somebody may.
@@ -53,8 +54,9 @@ class OtherMembers {
   /// Permits of this group, or of one of its ranks, are void once the member has said so. Then the extents are free.
   virtual void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
                      const std::vector<Extent>& extents) = 0;
-  /// The same for everybody's, of all kinds: somebody's rights have become less.
-  virtual void fence_all() = 0;
+  /// The same for everybody's, of all kinds, if this access generation is a newer one: somebody's rights have become
+  /// less.
+  virtual void fence_before(std::uint64_t access_generation) = 0;
   /// Space that is free once a member has answered.
   virtual std::vector<Extent> fenced_space() const = 0;
   /// Known since the last permit for the segment. If it is not known, the member is asked; its answer counts as a

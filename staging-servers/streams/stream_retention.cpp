@@ -113,9 +113,9 @@ bool Stream::lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnatio
     // What a reader has mapped stays as it is until it lets go; nothing becomes durable before.
     if (gone && !followers_.pins().is_pinned({step->second.committed.epoch, step->first})) lost.push_back(step->first);
   }
-  if (!any) return false;
+  if (lost.empty()) return any;
   log::warning("stream {}: {} steps from {} on are lost with the power of a member that had a part of them", path(),
-               lost.size(), lost.empty() ? state_.durable_next : lost.front());
+               lost.size(), lost.front());
   if (drop(lost)) what_may_go_changed();
   group_.steps_lost();
   return true;

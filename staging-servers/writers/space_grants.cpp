@@ -72,6 +72,7 @@ void SpaceGrants::permit(WriterSession& session, const std::set<std::uint32_t>& 
   const PermitHolder holder{session.connection().peer().uid, session.access_generation(), state_.uuid,
                             incarnation_.number(), session.rank};
   for (auto& [member, numbers] : wanted) {
+    if (others == nullptr || others->absence(member) != nullptr) continue;
     // Descriptors of as many go with one answer of the member.
     while (!numbers.empty()) {
       const auto rest =
@@ -87,18 +88,23 @@ void SpaceGrants::permit(WriterSession& session, const std::set<std::uint32_t>& 
   }
 }
 
-Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes) const {
+Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes, bool at_home) const {
   RETURN_IF_ERROR(space_.segments().check_stays());
   if (step != state_.next_step || bytes == 0) {
     return fail(ErrorCode::protocol,
                 fmt::format("space asked for step {}, but step {} is next", step, state_.next_step),
                 "stream " + stream_.path());
   }
-  if (bytes > space_.map().total_bytes()) {
+  const auto& layout = space_.segments().layout();
+  const std::uint64_t most = at_home && layout.has_others()
+                                 ? layout.member_segments().front() * space_.segments().record().segment_bytes
+                                 : space_.map().total_bytes();
+  if (bytes > most) {
     // Said at once: what is granted piece by piece would drop steps for a step that never fits.
     return fail(ErrorCode::no_space,
-                fmt::format("{} are requested, but reservation {} has {} in all; create a larger one", size_text(bytes),
-                            space_.reservation(), size_text(space_.map().total_bytes())),
+                fmt::format("{} are requested, but reservation {} has {} {}; create a larger one", size_text(bytes),
+                            space_.reservation(), size_text(most),
+                            most < space_.map().total_bytes() ? "on its home" : "in all"),
                 "stream " + stream_.path());
   }
   return {};
@@ -191,10 +197,12 @@ void SpaceGrants::give_back_elsewhere(WriterRank& rank) {
   OtherMembers* const others = space_.segments().others();
   if (others == nullptr) return;
   const auto number = static_cast<std::uint32_t>(&rank - incarnation_.ranks().data());
+  const bool has_permits = rank.session == nullptr || !rank.session->permitted.empty();
   if (rank.session != nullptr) rank.session->permitted.clear();
   const auto extents =
       rank.granted.take_if([this](std::uint32_t segment) { return !space_.segments().is_own(segment); });
-  others->fence(state_.uuid, incarnation_.number(), number, extents);
+  // Whoever has nothing, and was let in nowhere since the last fence, can write nowhere.
+  if (!extents.empty() || has_permits) others->fence(state_.uuid, incarnation_.number(), number, extents);
 }
 
 }  // namespace forebay::server

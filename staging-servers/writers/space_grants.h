@@ -29,7 +29,7 @@ class SpaceGrants {
       : stream_(stream), state_(state), space_(space), incarnation_(incarnation) {}
 
   /// Errors, said before anybody waits: protocol (another step is next), no_space (more than there is in all).
-  Result<void> check(std::uint64_t step, std::uint64_t bytes) const;
+  Result<void> check(std::uint64_t step, std::uint64_t bytes, bool at_home) const;
   /// Answers a member's request now, or when there is space.
   void request(WriterSession& session, std::uint32_t request, std::uint64_t bytes, std::uint64_t ahead_bytes,
                bool at_home);

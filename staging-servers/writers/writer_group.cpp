@@ -93,7 +93,7 @@ void WriterGroup::begin_step(WriterSession& session, std::uint32_t request, cons
 void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
                                 std::uint64_t ahead_bytes, bool at_home) {
   if (rank_of(session, request) == nullptr) return;
-  if (auto checked = grants_.check(step, bytes); !checked) {
+  if (auto checked = grants_.check(step, bytes, at_home); !checked) {
     session.connection().answer_failure(request, checked.error());
     return;
   }

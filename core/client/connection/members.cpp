@@ -69,6 +69,13 @@ Result<MemberConnection> Members::to(std::uint16_t member) {
   return known;
 }
 
+void Members::drop_connections() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [member, at] : connections_)
+    if (at.connection) at.connection->give_up();
+  connections_.clear();
+}
+
 Result<Members::Shown> Members::show(std::uint16_t member, std::span<const std::uint8_t> permit) {
   // The member may have ended a connection that looks whole from here: a second one tells.
   for (bool again = true;; again = false) {

@@ -37,6 +37,9 @@ class Members {
   };
   Result<Shown> show(std::uint16_t member, std::span<const std::uint8_t> permit);
 
+  /// What the members have let this client do is over: the next use connects anew.
+  void drop_connections();
+
  private:
   Result<MemberConnection> connect(std::uint16_t member);
   static Result<protocol::Message> open(Connection& connection, std::span<const std::uint8_t> permit);

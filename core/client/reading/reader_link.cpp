@@ -341,7 +341,7 @@ Result<void> ReaderLink::fetch_from(std::uint16_t member, wire::BytesGetT reques
     if (at) {
       if (checksum != nullptr) *checksum = before;
       auto fetched = at->connection->fetch(request, fabric::Incoming(out, checksum));
-      if (fetched || !at->connection->is_broken()) return fetched;
+      if (fetched || !at->connection->is_broken() || deadline.passed()) return fetched;
     } else if (at.error().code != ErrorCode::unavailable || deadline.passed()) {
       return fail(std::move(at.error()));
     }

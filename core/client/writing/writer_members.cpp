@@ -103,6 +103,9 @@ Result<void> Writer::Impl::finish_members() {
 
 void Writer::Impl::give_up_members() {
   if (!ways) return;
+  // What is on its way there is not to meet what others write: a member ends with the connection all that it let in.
+  ways->drop_connections();
+  for (auto& [number, member] : members) member.permitted.clear();
   space.drop_elsewhere();
   if (grant) grant->at_home_only = true;
   blocks_at_home = false;
