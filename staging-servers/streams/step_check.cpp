@@ -37,10 +37,13 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
               fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
 }
 
-/// Not on the home, which reads the step.
-bool lies_elsewhere(const format::Variable& variable, const protocol::BlockPlace& place) {
-  for (std::uint32_t i = 0; i < place.piece_count; ++i)
-    if (protocol::piece_of(variable, place.first_piece + i).member() != 0) return true;
+/// Not on the home, which reads the step. A piece that names a member which does not have its segment counts as read,
+/// and so as corrupt.
+bool lies_elsewhere(const SegmentLayout& layout, const format::Variable& variable, const protocol::BlockPlace& place) {
+  for (std::uint32_t i = 0; i < place.piece_count; ++i) {
+    const format::Piece& piece = protocol::piece_of(variable, place.first_piece + i);
+    if (piece.member() != 0 && layout.member_of(piece.segment()) == piece.member()) return true;
+  }
   return false;
 }
 
@@ -109,7 +112,7 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
     auto visited = protocol::visit_blocks(
         **metadata, [&](const format::Variable& variable, const protocol::BlockPlace& place) -> Result<void> {
           ++check.blocks;
-          if (lies_elsewhere(variable, place)) {
+          if (lies_elsewhere(layout, variable, place)) {
             ++check.blocks_elsewhere;
             return {};
           }

@@ -30,6 +30,7 @@ BUILTINS = {
     ErrorCode.PROTOCOL: RuntimeError,
     ErrorCode.GROUP_BROKEN: RuntimeError,
     ErrorCode.FAILED: OSError,
+    ErrorCode.UNAVAILABLE: ConnectionError,
 }
 
 
