@@ -333,7 +333,8 @@ AccessRights Server::rights_of(const Peer& peer, const std::string& reservation)
 void Server::rights_changed(const std::string& reservation) {
   const auto found = reservations_->all().find(reservation);
   if (found != reservations_->all().end())
-    if (OtherMembers* const others = found->second->space().segments().others()) others->fence_before(found->second->record().access_generation);
+    if (OtherMembers* const others = found->second->space().segments().others())
+      others->fence_before(found->second->record().access_generation);
   for (auto& [number, connection] : connections_) connection->rights_changed(reservation);
 }
 

@@ -74,7 +74,7 @@ class MemberShare {
   const Services services_;
   ReservationSpace& space_;
   const std::string folder_;
-  std::map<MemberSession*, fabric::Permit> sessions_;  ///< with the first permit of each
+  std::map<MemberSession*, fabric::Permit> sessions_;          ///< with the first permit of each
   std::vector<std::shared_ptr<fabric::WriteWindow>> closing_;  ///< of sessions that ended while they wrote
   std::vector<std::function<void()>> told_when_closed_;
   std::optional<EventLoop::TimerId> closing_timer_;

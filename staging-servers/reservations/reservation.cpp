@@ -64,8 +64,7 @@ void Reservation::member_came(std::uint16_t member) {
   // A fence of an earlier run of this server may not have arrived; that was before the probes that follow.
   for (auto& [stream_name, stream] : streams_) {
     const auto& group = stream->state().group;
-    if (!stream->group().active() && group)
-      others_->fence(stream->state().uuid, group->incarnation, std::nullopt, {});
+    if (!stream->group().active() && group) others_->fence(stream->state().uuid, group->incarnation, std::nullopt, {});
   }
   // Who writes there is not known after a restart of this server.
   const auto [first, end] = space_.segments().layout().segments_of(member);

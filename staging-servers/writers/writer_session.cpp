@@ -90,7 +90,7 @@ Result<void> WriterSession::introduce_to_member(const protocol::Message& message
   if (others == nullptr) return fail(ErrorCode::protocol, "the reservation lies on one server");
   ASSIGN_OR_RETURN(const auto answer,
                    others->introduce(body->member(), connection_.peer().uid, access_generation(), true,
-                                         connection_.peer().remote ? connection_.peer().remote->expires_ns : 0));
+                                     connection_.peer().remote ? connection_.peer().remote->expires_ns : 0));
   connection_.answer(protocol::MessageType::member_answer, message.request, answer);
   return {};
 }
