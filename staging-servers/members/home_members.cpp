@@ -41,7 +41,8 @@ HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
     Member& member = members_[number];
-    member.link = &links_.to(record.members[number]->server);
+    member.link = &links_.to(record.members[number]->server, MemberLinks::Use::changes);
+    member.looks = &links_.to(record.members[number]->server, MemberLinks::Use::looks);
     member.away_since_ns = wall_clock_ns();
     segments_.set_away(number, true);
   }
@@ -72,7 +73,7 @@ void HomeMembers::look() {
     if (std::exchange(member.asked, true)) continue;
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
-    member.link->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
+    member.looks->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
                      [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
   }
 }
@@ -116,7 +117,7 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
   for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {
     if (segment < segments_.map().segment_count() && member_of(segment) == number &&
         segments_.damage_of(segment) == nullptr)
-      segments_.set_damaged(segment, "lacks some of its bytes");
+      segments_.set_damaged(segment, "is out of use on its server, whose log says why");
   }
   return {};
 }
@@ -350,8 +351,8 @@ void HomeMembers::sync(const std::set<std::uint32_t>& segments, Synced done) {
                               error.code == ErrorCode::cancelled;
             if (lost) set_absent(number, error.message());
             // Only what the member's disk has said is final.
-            if (error.code != ErrorCode::io_error && error.code != ErrorCode::no_space)
-              error.code = ErrorCode::unavailable;
+            const bool final = error.code == ErrorCode::io_error || error.code == ErrorCode::no_space;
+            if (!final) error.code = lost ? ErrorCode::unavailable : ErrorCode::busy;
             round->error = std::move(error);
           }
           if (--round->left > 0) return;

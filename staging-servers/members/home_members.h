@@ -63,6 +63,7 @@ class HomeMembers final : public OtherMembers {
   };
   struct Member {
     MemberLink* link = nullptr;
+    MemberLink* looks = nullptr;  ///< its own way: a sync may take longer than the member waits to hear of its home
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
     std::optional<std::string> absence = "has not been asked yet";

@@ -59,8 +59,8 @@ Result<protocol::Message> MemberLink::call(const std::optional<PoolServer>& plac
   return answer;
 }
 
-MemberLink& MemberLinks::to(const std::string& uuid) {
-  auto& link = links_[uuid];
+MemberLink& MemberLinks::to(const std::string& uuid, Use use) {
+  auto& link = links_[{uuid, use}];
   if (!link) link = std::make_unique<MemberLink>(loop_, pool_, uuid);
   return *link;
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <forebay/result.h>
 
@@ -86,17 +87,18 @@ class MemberLink {
   Worker worker_;  ///< last: its thread ends before what its jobs touch
 };
 
-/// One for each server that has members of reservations whose home is here.
+/// Two for each server that has members of reservations whose home is here.
 class MemberLinks {
  public:
+  enum class Use : std::uint8_t { looks, changes };
   MemberLinks(EventLoop& loop, const MemberPool& pool) : loop_(loop), pool_(pool) {}
-  MemberLink& to(const std::string& uuid);
+  MemberLink& to(const std::string& uuid, Use use);
   const MemberPool& pool() const noexcept { return pool_; }
 
  private:
   EventLoop& loop_;
   const MemberPool& pool_;
-  std::map<std::string, std::unique_ptr<MemberLink>> links_;
+  std::map<std::pair<std::string, Use>, std::unique_ptr<MemberLink>> links_;
 };
 
 }  // namespace forebay::server

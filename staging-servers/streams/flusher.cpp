@@ -200,16 +200,17 @@ void Flusher::own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFail
 
 void Flusher::others_synced(const std::shared_ptr<Job>& job,
                             Result<std::map<std::uint16_t, std::uint64_t>> incarnations) {
-  if (!incarnations) {
-    const bool away = incarnations.error().code == ErrorCode::unavailable;
+  if (!incarnations && incarnations.error().code == ErrorCode::unavailable) {
+    // What lies before becomes durable, and what was dropped comes free; the rest when the member is back.
+    job->target = std::min(job->target, first_elsewhere());
+  } else if (!incarnations) {
+    const bool begun = incarnations.error().code != ErrorCode::busy;
     // What this server's own sync has met counts first: that is final.
-    if (!job->failure) job->failure = SyncFailure{std::nullopt, std::move(incarnations.error()), !away};
+    if (!job->failure) job->failure = SyncFailure{std::nullopt, std::move(incarnations.error()), begun};
   } else if (stream_.lose_steps(*incarnations)) {
     if (!job->failure) {
-      job->failure =
-          SyncFailure{std::nullopt,
-                      {ErrorCode::unavailable, "a member of the reservation has lost what was to be synced", {}},
-                      false};
+      job->failure = SyncFailure{
+          std::nullopt, {ErrorCode::busy, "a member of the reservation has lost what was to be synced", {}}, false};
     }
   }
   if (--job->under_way == 0) segments_synced(job, job->failure);
@@ -241,8 +242,7 @@ void Flusher::retry_later() {
 
 void Flusher::could_not_begin(const Error& error) {
   // A segment's name changes while its reservation is destroyed. Should that fail, it goes on.
-  const bool passes = error.code == ErrorCode::busy || error.code == ErrorCode::unavailable;
-  if (!passes && !stream_.space().segments().retiring) {
+  if (error.code != ErrorCode::busy && !stream_.space().segments().retiring) {
     stream_.fail_stream("a segment cannot be synced: " + error.message());
     return;
   }

@@ -137,6 +137,28 @@ def test_a_member_that_is_away_makes_its_steps_unavailable_and_no_others(
     assert problems(pool) == []
 
 
+def test_space_of_durable_steps_comes_back_while_a_member_is_away(
+    pool: ServerPool, far: dict[str, str], as_far: None
+) -> None:
+    with Ranks(start_here(far), "run1/flow", retention="last:2", durability="durable") as writers:
+        for number in range(4):
+            assert writers.write(number) == ["done", "done"]
+        assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
+    pool.servers[2].kill()
+    until(lambda: "member 2 (server2) is away" in pool.servers[0].log(), "the home knows that member 2 is away")
+    with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
+        # Three times what the other member has.
+        for number in range(4, 30):
+            assert writers.write(number) == ["done", "done"], number
+    with forebay.open("run1/flow", reconnect_timeout=0, verify="read") as stream:
+        check(stream, 28)
+        check(stream, 29)
+    pool.servers[2].start()
+    wait_until_present(pool, 3)
+    assert pool.servers[0].log().count("a sync waits") == 0
+    assert problems(pool) == []
+
+
 def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
     pool: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
