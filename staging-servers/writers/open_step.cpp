@@ -54,12 +54,12 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
                    rank.granted.take(space_.map(), space_.segments().layout(), number, part,
                                      held == state_.held_attributes.end() ? nullptr : &held->second));
   checked.storage_incarnation = stream_.storage_incarnation();
-  if (auto placed = check_members(part, checked); !placed) {
-    rank.granted.add(checked.extents);
-    if (checked.attributes && checked.attributes->step == step) rank.granted.add(checked.attributes->extents);
+  const auto placed = check_members(part, checked);
+  PendingPart pending{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions, step};
+  if (!placed) {
+    rank.granted.add(pending.extents());
     return placed;
   }
-  PendingPart pending{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions, step};
   // First nobody else may write there: not even what an interrupted step of the rank's has left on its way.
   const bool is_its_own = follow_grants(rank);
   const auto written = is_its_own ? write_carried(space_.segments(), carried) : Result<void>();
