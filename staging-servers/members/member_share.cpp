@@ -42,7 +42,6 @@ MemberShare::MemberShare(const Services& services, ReservationSpace& space, std:
 MemberShare::~MemberShare() {
   if (closing_timer_) services_.loop.cancel(*closing_timer_);
   if (silence_timer_) services_.loop.cancel(*silence_timer_);
-  // A session without its share closes its connection with the next message.
   const auto sessions = std::exchange(sessions_, {});
   for (const auto& [session, permit] : sessions) session->share_gone();
 }
