@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/return_error.h"
+#include "client/connection/data_lane.h"
 #include "client/connection/pause.h"
 #include "client/connection/reconnect.h"
 #include "client/reading/remote_step_file.h"
@@ -347,6 +348,43 @@ Result<void> ReaderLink::fetch_from(std::uint16_t member, wire::BytesGetT reques
     }
     RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));
   }
+}
+
+Result<void> ReaderLink::fetch(const Pin& pin, std::span<Wanted> wanted) {
+  RETURN_IF_ERROR(opening_process_.check());
+  const ConnectionGuard guard([this] { give_up(); });
+  std::map<std::uint16_t, std::vector<Wanted*>> by_member;
+  for (Wanted& run : wanted)
+    if (!run.is_here) by_member[run.extent.member()].push_back(&run);
+  std::vector<DataLane> lanes;
+  std::vector<std::vector<Wanted*>> asked;  // by each lane
+  for (auto& [member, runs] : by_member) {
+    const auto at = member == 0 ? Result<MemberConnection>(MemberConnection{current().connection}) : members_.to(member);
+    if (!at) continue;
+    wire::BytesGetT request;
+    request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
+    std::vector<fabric::Incoming::Part> parts;
+    for (Wanted* run : runs) {
+      request.extents.push_back(run->extent);
+      parts.push_back({run->out, run->checks ? &run->checksum : nullptr});
+    }
+    lanes.emplace_back(at->connection, std::move(request), std::move(parts));
+    asked.push_back(std::move(runs));
+  }
+  move_side_by_side(lanes);
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const Result<void>& result = *lanes[i].result();
+    if (!result && result.error().code == ErrorCode::cancelled) return result;
+    for (Wanted* run : asked[i]) run->is_here = result.has_value();
+  }
+  // What did not come so is asked for by itself: that waits for its server to be back, or says what is wrong.
+  for (Wanted& run : wanted) {
+    if (run.is_here) continue;
+    run.checksum = 0;
+    RETURN_IF_ERROR(fetch(pin, {&run.extent, 1}, run.out, run.checks ? &run.checksum : nullptr));
+    run.is_here = true;
+  }
+  return {};
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std::uint32_t number,
