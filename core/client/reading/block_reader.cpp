@@ -6,6 +6,7 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/joined_checksum.h"
 #include "base/return_error.h"
 #include "client/reading/remote_step_file.h"
 
@@ -84,7 +85,7 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
     reads.begin_block(selected_, std::nullopt, checksum != nullptr);
     RETURN_IF_ERROR(add_range(reads, offset, out));
     RETURN_IF_ERROR(reads.fetch());
-    if (checksum != nullptr) *checksum = crc32c_combined(*checksum, reads.taken(), out.size());
+    if (checksum != nullptr) *checksum = joined_checksum(*checksum, reads.taken(), out.size());
     return {};
   }
   for (std::uint32_t i = 0; i < place_.piece_count && !out.empty(); ++i) {

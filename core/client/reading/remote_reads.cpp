@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checksum.h"
+#include "base/joined_checksum.h"
 #include "base/return_error.h"
 
 namespace forebay::client {
@@ -87,7 +88,7 @@ Result<void> RemoteReads::fetch() {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const std::size_t end = i + 1 < blocks_.size() ? blocks_[i + 1].first_run : runs_.size();
     for (std::size_t run = blocks_[i].first_run; run < end && blocks_[i].checked; ++run)
-      blocks_[i].taken = crc32c_combined(blocks_[i].taken, runs_[run].checksum, runs_[run].extent.length());
+      blocks_[i].taken = joined_checksum(blocks_[i].taken, runs_[run].checksum, runs_[run].extent.length());
     if (i + 1 < blocks_.size()) RETURN_IF_ERROR(compare(blocks_[i]));
   }
   if (!blocks_.empty()) {
