@@ -19,8 +19,9 @@ namespace forebay::server {
 
 /// What a turn brought to all ranks.
 struct TurnAnswer {
-  std::optional<NextStep::Kind> kind;  ///< nothing: an error, `text`
-  StepKey step;                        ///< of a step
+  std::optional<NextStep::Kind> kind;  ///< nothing: an error, with `text`
+  ErrorCode error = ErrorCode::refused;
+  StepKey step;  ///< of a step
   StreamStatus status = StreamStatus::live;
   std::string text;
 
