@@ -283,10 +283,20 @@ void Followers::serve_first(std::uint64_t size_bytes) {
 
 void Followers::serve_rest_later() {
   if (std::ranges::none_of(readers_, [](const auto& entry) { return entry.second->waits(); })) return;
-  deferred_ = loop_.at(monotonic_ns() + writers_lead_ns, [this] {
+  serve_at(monotonic_ns() + writers_lead_ns);
+}
+
+void Followers::serve_at(std::int64_t time_ns) {
+  deferred_ = loop_.at(time_ns, [this] {
     deferred_.reset();
     serve_all();
   });
+}
+
+void Followers::steps_dropped() {
+  const bool any_waits = std::ranges::any_of(
+      readers_, [](const auto& entry) { return entry.second->waits() && !entry.second->absence.empty(); });
+  if (any_waits && !deferred_) serve_at(monotonic_ns());
 }
 
 void Followers::status_changed() {

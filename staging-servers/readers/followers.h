@@ -84,6 +84,8 @@ class Followers {
   void serve_rest_later();
   /// Those now: before steps are dropped.
   void serve_deferred();
+  /// Those who waited for one of them to be there have another look, soon.
+  void steps_dropped();
 
   /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the reader
   /// takes.
@@ -140,6 +142,7 @@ class Followers {
   /// What is visible, and of its run.
   std::uint64_t taken_limit(const Follower& reader) const;
   ReaderSession* find(std::uint64_t session) const;
+  void serve_at(std::int64_t time_ns);
   /// `step_left`: there is one that cannot be given now.
   bool answer_end(Follower& reader, bool step_left);
   bool answer_absence(Follower& reader, const NextStepFound& next);
