@@ -20,10 +20,10 @@ namespace forebay::server {
 /// What a turn brought to all ranks.
 struct TurnAnswer {
   std::optional<NextStep::Kind> kind;  ///< nothing: an error, with `text`
-  ErrorCode error = ErrorCode::refused;
-  StepKey step;  ///< of a step
+  StepKey step;                        ///< of a step
   StreamStatus status = StreamStatus::live;
   std::string text;
+  ErrorCode error = ErrorCode::refused;  ///< of an error
 
   bool operator==(const TurnAnswer&) const = default;
 };
