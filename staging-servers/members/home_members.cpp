@@ -44,6 +44,7 @@ HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments
     member.link = &links_.to(record.members[number]->server, MemberLinks::Use::changes);
     member.looks = &links_.to(record.members[number]->server, MemberLinks::Use::looks);
     member.away_since_ns = wall_clock_ns();
+    member.absence = fmt::format("server {} has not answered since this home was started", member.link->name());
     segments_.set_away(number, true);
   }
   look();
@@ -74,7 +75,7 @@ void HomeMembers::look() {
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
     member.looks->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
-                     [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
+                      [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
   }
 }
 
@@ -86,6 +87,7 @@ void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer)
     return;
   }
   Member& member = members_.at(number);
+  member.looked_at = true;
   const bool came = std::exchange(member.absence, std::nullopt).has_value();
   if (came) {
     lines_.info("reservation {}: member {} ({}) is there", segments_.reservation(), number, member.link->name());
@@ -124,8 +126,10 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
 
 void HomeMembers::set_absent(std::uint16_t number, std::string why) {
   Member& member = members_.at(number);
-  if (member.absence) return;
-  member.away_since_ns = wall_clock_ns();
+  // Since when it is away that was away when this home was started is not known: the start counts.
+  const bool was_there = !member.absence;
+  if (std::exchange(member.looked_at, true) && !was_there) return;
+  if (was_there) member.away_since_ns = wall_clock_ns();
   lines_.warning("reservation {}: member {} ({}) is away: {}", segments_.reservation(), number, member.link->name(),
                  why);
   member.absence = fmt::format("server {} is away since {}", member.link->name(), time_text(member.away_since_ns));

@@ -37,6 +37,7 @@ class HomeMembers final : public OtherMembers {
   ~HomeMembers() override;
 
   const std::string* absence(std::uint16_t member) const override;
+  bool was_looked_at(std::uint16_t member) const override { return members_.at(member).looked_at; }
   std::uint64_t server_run(std::uint16_t member) const override { return members_.at(member).server_run; }
   std::uint64_t storage_incarnation(std::uint16_t member) const override {
     return members_.at(member).storage_incarnation;
@@ -66,7 +67,8 @@ class HomeMembers final : public OtherMembers {
     MemberLink* looks = nullptr;  ///< its own way: a sync may take longer than the member waits to hear of its home
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
-    std::optional<std::string> absence = "has not been asked yet";
+    std::optional<std::string> absence;
+    bool looked_at = false;          ///< one look has come to something
     std::int64_t away_since_ns = 0;  ///< wall clock
     bool asked = false;              ///< the answer to a look is to come
     std::list<std::shared_ptr<Fence>> fences;

@@ -78,7 +78,8 @@ std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& asked) cons
                     (asked.consumer.empty() || is_valid_name(asked.consumer)) && asked.min_watermark >= 1 &&
                     asked.min_watermark <= 2 && asked.start_kind >= 1 && asked.start_kind <= 5 &&
                     asked.distribution <= 3 && asked.pins.size() <= pins_max &&
-                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1;
+                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1 &&
+                    asked.on_unavailable <= 2;
   if (!sane) {
     return Error{ErrorCode::invalid_argument,
                  "not a valid name of a stream, consumer or run, or an option with an unknown value", where};
@@ -225,8 +226,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return reader_->ask(*this, message.request, *wait);
     }
     case MessageType::step_poll:
-      reader_->poll();
-      connection_.answer_done(message.request);
+      connection_.answer(MessageType::step_event, message.request, reader_->poll());
       return {};
     case MessageType::steps_query: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepsQuery>(message));

@@ -37,10 +37,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
         std::make_unique<HomeMembers>(services_.loop, *services_.members, segments,
                                       HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
                                                           [this] { space_.queue().changed(SpaceChange::more); },
-                                                          [this](std::uint16_t member) {
-                                                            for (auto& [stream_name, stream] : streams_)
-                                                              stream->group().member_lost(member);
-                                                          },
+                                                          [this](std::uint16_t member) { member_went(member); },
                                                           [this](std::uint16_t member) { member_came(member); }});
     segments.ask_about_others(others_.get());
   }
@@ -60,6 +57,13 @@ Result<void> Reservation::check_home() const {
               "reservation " + name());
 }
 
+void Reservation::member_went(std::uint16_t member) {
+  for (auto& [stream_name, stream] : streams_) {
+    stream->group().member_lost(member);
+    stream->followers().serve_all();
+  }
+}
+
 void Reservation::member_came(std::uint16_t member) {
   // A fence of an earlier run of this server may not have arrived; that was before the probes that follow.
   for (auto& [stream_name, stream] : streams_) {
@@ -73,6 +77,8 @@ void Reservation::member_came(std::uint16_t member) {
   for (auto& [stream_name, stream] : streams_) {
     (void)stream->lose_steps({{member, others_->storage_incarnation(member)}});
     stream->flusher().request(false);
+    // Readers may wait for it.
+    stream->followers().serve_all();
   }
 }
 

@@ -100,6 +100,7 @@ class Reservation {
   std::size_t check() const;
 
  private:
+  void member_went(std::uint16_t member);
   void member_came(std::uint16_t member);
   void read_streams(bool after_boot, const std::set<std::string>& unchecked);
 

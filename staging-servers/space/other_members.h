@@ -34,8 +34,10 @@ class OtherMembers {
   virtual ~OtherMembers() = default;
 
   // Who is there
-  /// Null while it is there; else what is wrong with it, for people.
+  /// Null while it is there; else its server and since when that is away, for people.
   virtual const std::string* absence(std::uint16_t member) const = 0;
+  /// This run of the home knows whether it is there: it has been asked, and has answered or not.
+  virtual bool was_looked_at(std::uint16_t member) const = 0;
   /// Which start of its server has the windows and permits of now.
   virtual std::uint64_t server_run(std::uint16_t member) const = 0;
   /// As it last said; 0: it has not yet.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,45 +11,27 @@ import pytest
 
 import forebay
 from tests.servers.ranks import Ranks, block, check, numbers, start_here
+from tests.servers.three_servers import far_environment, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(60)]
 
-MIB = 1 << 20
-SHARE = 32 * MIB
-
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[ServerPool]:
-    with ServerPool(tmp_path / "pool", 3, options=("--flush-interval-ms", "-1")) as made:
-        made.create("run1", [(0, SHARE), (1, SHARE), (2, SHARE)])
-        wait_until_present(made, 2)
+    with three_servers(tmp_path) as made:
         yield made
-
-
-def wait_until_present(pool: ServerPool, times: int) -> None:
-    until(lambda: pool.servers[0].log().count("is there") >= times, "the other members are there")
 
 
 @pytest.fixture
 def far(pool: ServerPool, tmp_path: Path) -> dict[str, str]:
-    """The environment of a program on another node than all servers."""
-    token = tmp_path / "token"
-    token.touch(mode=0o600)
-    with pool.admin(0) as admin:
-        token.write_text(admin.create_token("run1", rights=("read", "write")))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_ROOT")}
-    return kept | {
-        "FOREBAY_TRANSPORT": "tcp",
-        "FOREBAY_SERVER": pool.addresses[0],
-        "FOREBAY_TOKEN_FILE": str(token),
-    }
+    return far_environment(pool, tmp_path)
 
 
 @pytest.fixture
 def as_far(far: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is such a program, too."""
+    """This process is on another node than all servers, too."""
     for name, value in far.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("FOREBAY_ROOT", raising=False)
@@ -115,7 +96,7 @@ def test_a_member_that_is_away_makes_its_steps_unavailable_and_no_others(
         for number in range(2):
             assert writers.write(number) == ["done", "done"]
         pool.servers[2].kill()
-        until(lambda: "member 2 (server2) is away" in pool.servers[0].log(), "the home knows that member 2 is away")
+        wait_until_away(pool)
         with forebay.open("run1/flow", reconnect_timeout=0) as stream:
             step = stream[1]
             assert np.array_equal(step["small"][1], np.arange(8.0) + 2)
@@ -145,7 +126,7 @@ def test_space_of_durable_steps_comes_back_while_a_member_is_away(
             assert writers.write(number) == ["done", "done"]
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
     pool.servers[2].kill()
-    until(lambda: "member 2 (server2) is away" in pool.servers[0].log(), "the home knows that member 2 is away")
+    wait_until_away(pool)
     with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
         # Three times what the other member has.
         for number in range(4, 30):

@@ -151,6 +151,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   request.latest_only = options_.latest_only;
   request.distribution = static_cast<std::uint8_t>(options_.distribution);
   request.follow = options_.follow;
+  request.on_unavailable = static_cast<std::uint8_t>(options_.on_unavailable);
   request.open_timeout_ms = options_.open_timeout_ms;
   request.run = options_.run;
   request.wait_for_writer = options_.wait_for_writer;
@@ -333,16 +334,22 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> ext
   }
 }
 
+Deadline ReaderLink::member_deadline() const {
+  const bool waits = !options_.follow || options_.on_unavailable == OnUnavailable::wait;
+  return Deadline::after_ms(waits ? options_.reconnect_timeout_ms : 0);
+}
+
 Result<void> ReaderLink::fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
                                     std::uint32_t* checksum) {
   const std::uint32_t before = checksum == nullptr ? 0 : *checksum;
-  const Deadline deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
-  while (true) {
+  const Deadline deadline = member_deadline();
+  for (bool is_first = true;; is_first = false) {
     auto at = members_.to(member);
     if (at) {
       if (checksum != nullptr) *checksum = before;
       auto fetched = at->connection->fetch(request, fabric::Incoming(out, checksum));
-      if (fetched || !at->connection->is_broken() || deadline.passed()) return fetched;
+      // The member may have ended this connection long ago, and be there: a fresh one tells.
+      if (fetched || !at->connection->is_broken() || (deadline.passed() && !is_first)) return fetched;
     } else if (at.error().code != ErrorCode::unavailable || deadline.passed()) {
       return fail(std::move(at.error()));
     }
@@ -391,7 +398,7 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
                                                             std::uint16_t member) {
   RETURN_IF_ERROR(opening_process_.check());
   if (auto found = segments_.find(number)) return found;
-  const Deadline deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
+  const Deadline deadline = member_deadline();
   auto at = members_.to(member);
   while (!at && at.error().code == ErrorCode::unavailable && !deadline.passed()) {
     RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));

@@ -181,7 +181,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   friend class Pin;
 
   ReaderLink(Address address, ReaderOptions options);
-  /// The same of extents of another member: all of one.
+  /// How long a read waits for a member that is away.
+  Deadline member_deadline() const;
+  /// fetch() of extents of another member: all of one.
   Result<void> fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
                           std::uint32_t* checksum);
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
