@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 
 import forebay
-from tests.servers.test_members import far, problems, used_segments, wait_until_present  # noqa: F401
+from tests.servers.test_members import problems, used_segments
+from tests.servers.three_servers import far_environment, wait_until_present
 from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(60)]
@@ -32,8 +32,8 @@ def pool(tmp_path: Path) -> Iterator[ServerPool]:
 
 
 @pytest.fixture(autouse=True)
-def _as_far(far: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    for name, value in far.items():
+def _as_far(pool: ServerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in far_environment(pool, tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("FOREBAY_ROOT", raising=False)
 
@@ -132,4 +132,3 @@ def test_a_member_that_dies_between_two_blocks(pool: ServerPool) -> None:
     with forebay.open("run1/flow", verify="read") as stream:
         assert np.array_equal(stream[0]["T"][...], content(0))
         assert np.array_equal(stream[1]["T"][...], content(1))
-    assert "FOREBAY_SERVER" in os.environ
