@@ -137,16 +137,18 @@ def _remote() -> list[Suite]:
 def _servers() -> list[Suite]:
     from tests.bench.suites.servers import (
         durable_over_servers,
-        own_members,
         read_from_servers,
+        readers_on_members,
         small_steps_over_servers,
         write_to_servers,
+        writers_on_members,
     )
 
     return [
         write_to_servers(),
         read_from_servers(),
-        own_members(),
+        writers_on_members(),
+        readers_on_members(),
         small_steps_over_servers(),
         durable_over_servers(),
     ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Program", "Timeline", "build_directory", "run_alone", "run_pair", "run_together"]
+__all__ = ["Program", "Timeline", "build_directory", "rate_together", "run_alone", "run_pair", "run_together"]
 
 #: Longer than any case takes; a program that hangs is killed then.
 _LIFETIME_SECONDS_MAX = 300.0
@@ -176,3 +176,14 @@ def run_together(programs: Sequence[Program]) -> list[Timeline]:
     for program in programs:
         program.go()
     return [program.finish() for program in programs]
+
+
+def rate_together(timelines: Sequence[Timeline], step_bytes: int, warmup: int = 0) -> float:
+    """Bytes a second of all programs: as :meth:`Timeline.rate`, from the first one's begin to the last one's end.
+
+    The sum of their own rates would be too high where they do not run at the same time.
+    """
+    begin = min(timeline.steps[warmup][0] for timeline in timelines)
+    end = max(timeline.steps[-1][3] for timeline in timelines)
+    steps = sum(len(timeline.steps) - warmup for timeline in timelines)
+    return steps * step_bytes / ((end - begin) * 1e-9)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bench.engines import Engine, sst
 from tests.bench.measure import Case, Figures, Row, Suite
-from tests.bench.programs import Program, run_alone, run_pair, run_together
+from tests.bench.programs import Program, rate_together, run_alone, run_pair, run_together
 from tests.bench.remote_bench import (
     READER_NODE,
     SERVER_NODE,
@@ -239,11 +239,9 @@ def _together(bench: Workbench) -> Figures:
                 for number in range(_READERS)
             ]
             timelines = run_together(readers)
-    begin = min(timeline.steps[0][0] for timeline in timelines)
-    end = max(timeline.steps[-1][2] for timeline in timelines)
     rates = [steps * size / ((one.steps[-1][2] - one.steps[0][0]) * 1e-9) for one in timelines]
     return {
-        "aggregate_bytes_per_second": _READERS * steps * size / ((end - begin) * 1e-9),
+        "aggregate_bytes_per_second": rate_together(timelines, size),
         "slowest_bytes_per_second": min(rates),
         "mean_bytes_per_second": statistics.mean(rates),
     }

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 
 from tests.bench.measure import Case, Figures, Row, Suite
 from tests.bench.pool_bench import BenchPool, Place, bench_pool
-from tests.bench.programs import Program, Timeline, run_alone, run_pair, run_together
+from tests.bench.programs import Program, Timeline, rate_together, run_alone, run_pair, run_together
 from tests.bench.remote_bench import live_figures
 from tests.bench.workbench import GIB, KIB, MIB, RESERVATION, Workbench
 
 __all__ = [
     "durable_over_servers",
-    "own_members",
     "read_from_servers",
+    "readers_on_members",
     "small_steps_over_servers",
     "write_to_servers",
+    "writers_on_members",
 ]
 
 _SERVERS = 4
@@ -123,13 +124,13 @@ def _together(places: Sequence[Place], reservations: Sequence[str], command: str
         ]
         timelines: list[Timeline] = run_together(programs)
     step_bytes = int(options[options.index("--bytes") + 1])
-    return sum(timeline.rate(step_bytes, _WARMUP) for timeline in timelines)
+    return rate_together(timelines, step_bytes, _WARMUP)
 
 
 def _own(together: bool, what: str, part_bytes: int, limits: Sequence[str], bench: Workbench) -> Figures:
     """Four programs, each on the node of a server: of one reservation, whose home is a fifth server, or of four."""
     members = range(1, _SERVERS + 1)
-    steps = (bench.steps(320, 120) if what == "write" else bench.steps(32, 12)) + _WARMUP
+    steps = (bench.steps(320, 120) if what == "write" else bench.steps(5, 3)) + _WARMUP
     kept = min(steps, 12) if what == "write" else steps
     share = max(16 * MIB, (kept + 4) * part_bytes)
     with bench_pool(bench, _SERVERS + 1, share) as pool:
@@ -149,39 +150,43 @@ def _own(together: bool, what: str, part_bytes: int, limits: Sequence[str], benc
         return {_RATE: _together(places, reservations, "read", common)}
 
 
-def own_members() -> Suite:
-    """Four writers or readers, each on the node of the server that has its part of the step."""
-    parts = {
-        "write": (MIB, _DISK),
-        "write, no limit": (MIB, ()),
-        "read": (16 * MIB, ()),
-    }
+def _own_cases(name: str, what: str, part_bytes: int, limits: Sequence[str] = ()) -> list[Case]:
+    return [
+        Case(f"{name}: one", functools.partial(_own, True, what, part_bytes, limits)),
+        Case(f"{name}: four", functools.partial(_own, False, what, part_bytes, limits)),
+    ]
+
+
+def writers_on_members() -> Suite:
+    """Four writers of one step, each on the node of the server that takes its part."""
+    four = "4 reservations of one server"
     return Suite(
-        name="servers-own",
-        cases=[
-            Case(f"{name}: {shape}", functools.partial(_own, shape == "one", name.split(",")[0], size, limits))
-            for name, (size, limits) in parts.items()
-            for shape in ("one", "four")
-        ],
+        name="servers-writers",
+        cases=[*_own_cases("disk", "write", MIB, _DISK), *_own_cases("no limit", "write", MIB)],
         rows=[
-            Row(what, against, f"{name}: one", f"{name}: four", _RATE, target)
-            for name, what, against, target in (
-                (
-                    "write",
-                    "4 writers on members with disks of 200 MB/s, home elsewhere, one step of 1 MiB parts",
-                    "4 reservations of one server",
-                    0.9,
-                ),
-                (
-                    "write, no limit",
-                    "the same, the processors are the limit",
-                    "4 reservations of one server",
-                    None,
-                ),
-                ("read", "4 readers, each its own member's 16 MiB of a step", "4 local readers", 0.95),
-            )
+            Row(
+                "4 writers on members with disks of 200 MB/s, home elsewhere, one step of 1 MiB parts",
+                four,
+                "disk: one",
+                "disk: four",
+                _RATE,
+                0.9,
+            ),
+            Row("the same, the processors are the limit", four, "no limit: one", "no limit: four", _RATE),
         ],
-        repetitions=5,
+        repetitions=3,
+        best_of=2,
+    )
+
+
+def readers_on_members() -> Suite:
+    """Four readers of one step, each on the node of the server that has its block."""
+    what = "4 readers, each its own member's block of 64 MiB"
+    return Suite(
+        name="servers-readers",
+        cases=_own_cases("read", "read", _BLOCK),
+        rows=[Row(what, "4 local readers", "read: one", "read: four", _RATE, 0.95)],
+        repetitions=3,
         best_of=2,
     )
 
