@@ -167,8 +167,7 @@ Result<void> FabricClientPath::receive(std::uint64_t ticket, Incoming incoming, 
   return {};
 }
 
-Result<bool> FabricClientPath::receive_some(std::uint64_t ticket, Incoming& incoming,
-                                            const KeepWaiting& keep_waiting) {
+Result<bool> FabricClientPath::receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) {
   RETURN_IF_ERROR(check_process());
   WholeOrBroken guard(broken_);
   if (incoming.size() <= inline_bytes_max) {

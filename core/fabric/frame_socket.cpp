@@ -83,10 +83,9 @@ Result<Error> FrameSocket::receive_failure(const FrameHeader& header, const Keep
 }
 
 Result<std::optional<Error>> FrameSocket::check_data(const FrameHeader& header, std::uint64_t ticket,
-                                                    const Incoming& incoming, const KeepWaiting& keep_waiting) {
+                                                     const Incoming& incoming, const KeepWaiting& keep_waiting) {
   RETURN_IF_ERROR(check_server_frame(header));
-  if (header.ticket != ticket)
-    return fail(ErrorCode::protocol, "the data path brought the answer to another request");
+  if (header.ticket != ticket) return fail(ErrorCode::protocol, "the data path brought the answer to another request");
   if (header.kind == FrameKind::failed) {
     ASSIGN_OR_RETURN(auto failure, receive_failure(header, keep_waiting));
     return std::optional(std::move(failure));

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -42,8 +42,8 @@ def content(number: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(number).random(SHAPE)
 
 
-def write(numbers: range, **options: Any) -> None:
-    with forebay.open("run1/flow", "w", **options) as stream:
+def write(numbers: range, retention: str | None = None) -> None:
+    with forebay.open("run1/flow", "w", retention=retention) as stream:
         for number in numbers:
             with stream.step() as step:
                 step.write("T", content(number))
@@ -58,8 +58,12 @@ def test_large_blocks_lie_on_all_members_and_come_back_whole(pool: ServerPool) -
     assert problems(pool) == []
 
 
-@pytest.mark.parametrize("verify", ["none", "auto", "read"])
-def test_any_box_of_a_block_that_is_spread(pool: ServerPool, verify: str) -> None:
+Verify = Literal["none", "auto", "read"]
+EVERY_VERIFY: tuple[Verify, ...] = ("none", "auto", "read")
+
+
+@pytest.mark.parametrize("verify", EVERY_VERIFY)
+def test_any_box_of_a_block_that_is_spread(pool: ServerPool, verify: Verify) -> None:
     write(range(1))
     whole = content(0)
     boxes: list[Any] = [
@@ -85,11 +89,11 @@ def test_space_that_is_used_again(pool: ServerPool) -> None:
 
 
 def test_many_blocks_of_many_members_in_one_selection(pool: ServerPool) -> None:
-    with forebay.open("run1/flow", "w") as stream, stream.step() as step:
+    with forebay.open("run1/flow", "w") as writer, writer.step() as step:
         whole = np.arange(40.0 * 40_000).reshape(40, 40_000)
         for row in range(40):
             step.write("T", whole[row : row + 1], shape=whole.shape, start=(row, 0))
-    for verify in ("none", "auto", "read"):
+    for verify in EVERY_VERIFY:
         with forebay.open("run1/flow", verify=verify) as stream:
             assert np.array_equal(stream[0]["T"][...], whole)
             assert np.array_equal(stream[0]["T"][3:37, 11:39_000], whole[3:37, 11:39_000])
@@ -109,13 +113,16 @@ def test_a_changed_byte_on_a_member_is_named_with_its_block(pool: ServerPool) ->
             file.write(bytes([data[place] ^ 1]))
         changed += 1
     assert changed >= 1
-    with forebay.open("run1/flow", verify="read") as stream, pytest.raises(forebay.CorruptError, match="block 0, segment"):
+    with (
+        forebay.open("run1/flow", verify="read") as stream,
+        pytest.raises(forebay.CorruptError, match="block 0, segment"),
+    ):
         stream[0]["T"][...]
 
 
 def test_a_member_that_dies_between_two_blocks(pool: ServerPool) -> None:
-    with forebay.open("run1/flow", "w") as stream:
-        with stream.step() as step:
+    with forebay.open("run1/flow", "w") as writer:
+        with writer.step() as step:
             step.write("T", content(0))
         pool.servers[1].kill()
         pool.servers[1].start()
@@ -124,7 +131,7 @@ def test_a_member_that_dies_between_two_blocks(pool: ServerPool) -> None:
         # What was granted there before is refused once; then it is written again, as a program does that retries.
         for attempt in range(3):
             try:
-                with stream.step() as step:
+                with writer.step() as step:
                     step.write("T", content(1))
                 break
             except forebay.UnavailableError:

@@ -366,7 +366,8 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<Wanted> wanted) {
   std::vector<DataLane> lanes;
   std::vector<std::vector<Wanted*>> asked;  // by each lane
   for (auto& [member, runs] : by_member) {
-    const auto at = member == 0 ? Result<MemberConnection>(MemberConnection{current().connection}) : members_.to(member);
+    const auto at =
+        member == 0 ? Result<MemberConnection>(MemberConnection{current().connection}) : members_.to(member);
     if (!at) continue;
     wire::BytesGetT request;
     request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);

@@ -22,7 +22,8 @@ class RemoteReads {
   void begin_block(const StepState::BlockReference& block, std::optional<std::uint32_t> checksum, bool checked);
   /// An extent's bytes go to `out`.
   void add(const wire::Extent& extent, std::span<std::byte> out);
-  /// The same by way of other memory, in one piece with what lies closely before it in the block's piece number `piece`.
+  /// The same by way of other memory, in one piece with what lies closely before it in the block's piece number
+  /// `piece`.
   void add_row(const wire::Extent& extent, std::span<std::byte> out, std::uint32_t piece);
   /// Bytes that come next in the block, and are here already.
   void add_here(std::span<const std::byte> bytes);

@@ -332,8 +332,7 @@ StepState::BlockReference StepState::block(std::size_t variable, std::size_t blo
   const Index& all = index();
   std::uint32_t source = all.ends[variable].first;
   while (block >= all.sources[source].first_block + all.sources[source].block_count) source = all.sources[source].next;
-  return {all.sources[source].variable, static_cast<std::uint32_t>(block - all.sources[source].first_block),
-          block};
+  return {all.sources[source].variable, static_cast<std::uint32_t>(block - all.sources[source].first_block), block};
 }
 
 bool StepState::is_verified(const BlockReference& block) const {

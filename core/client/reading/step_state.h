@@ -25,8 +25,8 @@ class StepState {
   /// A block in the metadata of the rank that wrote it.
   struct BlockReference {
     const format::Variable* variable = nullptr;
-    std::uint32_t block = 0;   ///< of this rank's variable
-    std::size_t number = 0;    ///< of all blocks, as readers count them
+    std::uint32_t block = 0;  ///< of this rank's variable
+    std::size_t number = 0;   ///< of all blocks, as readers count them
   };
 
   /// Reads, checks and decodes the metadata of a step that was delivered. Errors: corrupt, step_gone, io_error.

@@ -196,8 +196,7 @@ TEST_P(DataPathTest, one_thread_writes_to_two_servers_by_turns) {
     for (std::uint32_t i = 0; i < 2; ++i) {
       ready[i] = {sent[i] < bytes.size() ? paths[i].client->descriptor() : -1, POLLOUT, 0};
       if (sent[i] == bytes.size()) continue;
-      const auto count =
-          paths[i].client->write_some(3 + i, 1000 + sent[i], std::span(bytes).subspan(sent[i]), wait_on);
+      const auto count = paths[i].client->write_some(3 + i, 1000 + sent[i], std::span(bytes).subspan(sent[i]), wait_on);
       ASSERT_TRUE(count) << count.error().message();
       sent[i] += *count;
       if (*count > 0) ready[i].fd = -1;
