@@ -363,27 +363,39 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<Wanted> wanted) {
   std::map<std::uint16_t, std::vector<Wanted*>> by_member;
   for (Wanted& run : wanted)
     if (!run.is_here) by_member[run.extent.member()].push_back(&run);
-  std::vector<DataLane> lanes;
-  std::vector<std::vector<Wanted*>> asked;  // by each lane
-  for (auto& [member, runs] : by_member) {
-    const auto at =
-        member == 0 ? Result<MemberConnection>(MemberConnection{current().connection}) : members_.to(member);
-    if (!at) continue;
+  struct Asked {
+    std::shared_ptr<Connection> connection;
     wire::BytesGetT request;
-    request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
     std::vector<fabric::Incoming::Part> parts;
-    for (Wanted* run : runs) {
-      request.extents.push_back(run->extent);
-      parts.push_back({run->out, run->checks ? &run->checksum : nullptr});
+    std::vector<Wanted*> runs;
+    Result<void> result;
+  };
+  std::vector<Asked> servers;
+  for (auto& [member, runs] : by_member) {
+    auto at = member == 0 ? Result<MemberConnection>(MemberConnection{current().connection}) : members_.to(member);
+    if (!at) continue;
+    Asked& asked = servers.emplace_back(Asked{std::move(at->connection), {}, {}, std::move(runs), {}});
+    asked.request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
+    for (Wanted* run : asked.runs) {
+      asked.request.extents.push_back(run->extent);
+      asked.parts.push_back({run->out, run->checks ? &run->checksum : nullptr});
     }
-    lanes.emplace_back(at->connection, std::move(request), std::move(parts));
-    asked.push_back(std::move(runs));
   }
-  move_side_by_side(lanes);
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    const Result<void>& result = *lanes[i].result();
-    if (!result && result.error().code == ErrorCode::cancelled) return result;
-    for (Wanted* run : asked[i]) run->is_here = result.has_value();
+  if (servers.size() == 1) {
+    // Who waits for one path alone does so in the kernel.
+    Asked& asked = servers.front();
+    asked.result = asked.connection->fetch(std::move(asked.request),
+                                           fabric::Incoming(std::span<const fabric::Incoming::Part>(asked.parts)));
+  } else {
+    std::vector<DataLane> lanes;
+    for (Asked& asked : servers)
+      lanes.emplace_back(asked.connection, std::move(asked.request), std::move(asked.parts));
+    move_side_by_side(lanes);
+    for (std::size_t i = 0; i < lanes.size(); ++i) servers[i].result = *lanes[i].result();
+  }
+  for (const Asked& asked : servers) {
+    if (!asked.result && asked.result.error().code == ErrorCode::cancelled) return asked.result;
+    for (Wanted* run : asked.runs) run->is_here = asked.result.has_value();
   }
   // What did not come so is asked for by itself: that waits for its server to be back, or says what is wrong.
   for (Wanted& run : wanted) {
