@@ -21,6 +21,7 @@
 #include "base/uuid.h"
 #include "daemon/version.h"
 #include "readers/reader_session.h"
+#include "reservations/shares.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
@@ -334,7 +335,7 @@ void Server::rights_changed(const std::string& reservation) {
   const auto found = reservations_->all().find(reservation);
   if (found != reservations_->all().end())
     if (OtherMembers* const others = found->second->space().segments().others())
-      others->fence_before(found->second->record().access_generation);
+      others->fence_before(access_generation(found->second->record()));
   for (auto& [number, connection] : connections_) connection->rights_changed(reservation);
 }
 

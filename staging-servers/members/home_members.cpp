@@ -30,13 +30,14 @@ std::string time_text(std::int64_t ns) {
 
 }  // namespace
 
-HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, Events events)
+HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, std::uint64_t access_generation,
+                         Events events)
     : loop_(loop),
       links_(links),
       segments_(segments),
       events_(std::move(events)),
       next_number_(static_cast<std::uint64_t>(wall_clock_ns())),
-      access_generation_(segments.record().access_generation) {
+      access_generation_(access_generation) {
   const auto& record = segments_.record();
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;

@@ -33,7 +33,7 @@ class HomeMembers final : public OtherMembers {
   };
 
   /// All of these outlive it.
-  HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, Events events);
+  HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, std::uint64_t access_generation, Events events);
   ~HomeMembers() override;
 
   const std::string* absence(std::uint16_t member) const override;
@@ -93,7 +93,7 @@ class HomeMembers final : public OtherMembers {
   const Events events_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own
   std::uint64_t next_number_;                ///< of permits; above all that an earlier run can have given
-  std::uint64_t access_generation_;          ///< of the reservation, that permits are good for
+  std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
   log::Limited lines_;

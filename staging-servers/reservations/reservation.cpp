@@ -34,7 +34,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
                                       space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
     others_ =
-        std::make_unique<HomeMembers>(services_.loop, *services_.members, segments,
+        std::make_unique<HomeMembers>(services_.loop, *services_.members, segments, access_generation(record_),
                                       HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
                                                           [this] { space_.queue().changed(SpaceChange::more); },
                                                           [this](std::uint16_t member) { member_went(member); },
