@@ -322,8 +322,7 @@ Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& asked
       return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
     auto& file = files[extent.segment()];
     if (!file) {
-      ASSIGN_OR_RETURN(auto opened, followers_->space().segments().open_file(extent.segment(), OpenMode::read));
-      file = std::move(opened);
+      ASSIGN_OR_RETURN(file, followers_->space().segments().shared_to_read(extent.segment()));
     }
     transfer.pieces.push_back({file, extent.offset(), extent.length()});
   }
