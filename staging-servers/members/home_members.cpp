@@ -44,6 +44,7 @@ HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments
     Member& member = members_[number];
     member.link = &links_.to(record.members[number]->server, MemberLinks::Use::changes);
     member.looks = &links_.to(record.members[number]->server, MemberLinks::Use::looks);
+    member.syncs = &links_.to(record.members[number]->server, MemberLinks::Use::syncs);
     member.away_since_ns = wall_clock_ns();
     member.absence = fmt::format("server {} has not answered since this home was started", member.link->name());
     segments_.set_away(number, true);
@@ -344,7 +345,7 @@ void HomeMembers::sync(const std::set<std::uint32_t>& segments, Synced done) {
   round->done = std::move(done);
   for (auto& [number, message] : messages) {
     message.reservation = segments_.record().id;
-    members_.at(number).link->ask(
+    members_.at(number).syncs->ask(
         MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
         [this, number = number, round](const Result<protocol::Message>& answer) {
           const auto body = answer ? protocol::body_of<wire::MemberSynced>(*answer) : fail(answer.error());

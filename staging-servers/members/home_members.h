@@ -65,6 +65,7 @@ class HomeMembers final : public OtherMembers {
   struct Member {
     MemberLink* link = nullptr;
     MemberLink* looks = nullptr;  ///< its own way: a sync may take longer than the member waits to hear of its home
+    MemberLink* syncs = nullptr;  ///< likewise: fences and probes of others do not wait for it
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
     std::optional<std::string> absence;
