@@ -265,9 +265,13 @@ ServerInfo Server::info() const {
 }
 
 Result<void> Server::revoke_token(const std::string& token) {
-  ASSIGN_OR_RETURN(const std::uint64_t serial, remote_->revoke_token(token));
+  ASSIGN_OR_RETURN(const auto claims, remote_->revoke_token(token));
+  for (auto& [name, reservation] : reservations_->all()) {
+    OtherMembers* const others = reservation->space().segments().others();
+    if (others != nullptr && reservation->record().id == claims.reservation_id) others->fence_reader(claims.uid);
+  }
   for (auto& [number, connection] : connections_) {
-    if (connection->is_remote() && connection->greeted() && connection->peer().remote->token == serial)
+    if (connection->is_remote() && connection->greeted() && connection->peer().remote->token == claims.serial)
       connection->close("its token was revoked");
   }
   return {};

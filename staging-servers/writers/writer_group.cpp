@@ -42,6 +42,9 @@ void WriterGroup::removed() {
     give_back(rank);
     if (rank.session != nullptr) rank.session->broken = gone.what;
   }
+  // Permits of an earlier run of this server, too.
+  if (OtherMembers* const others = space_.segments().others(); others != nullptr && active())
+    others->fence(state_.uuid, incarnation_.number(), std::nullopt, {});
   return_.run_deferred();
   for (WriterSession* session : std::exchange(sessions_, {})) session->stream_removed();
   incarnation_.forget_ranks();
