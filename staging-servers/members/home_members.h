@@ -3,9 +3,9 @@
 // their answers are still to come.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,14 +26,15 @@ class HomeMembers final : public OtherMembers {
  public:
   /// What the reservation does when something has changed.
   struct Events {
-    std::function<void(const Extent&)> release;      ///< is free again
-    std::function<void()> space_changed;             ///< waiters for space may have some
-    std::function<void(std::uint16_t member)> went;  ///< it does not answer any more
-    std::function<void(std::uint16_t member)> came;  ///< it answers; its storage may be another one
+    std::function<void(const Extent&)> release;         ///< is free again
+    std::function<void()> space_changed;                ///< waiters for space may have some
+    std::function<void(std::uint16_t member)> went;     ///< it does not answer any more
+    std::function<void(std::uint16_t member)> came;     ///< it answers; its storage may be another one
+    std::function<std::vector<std::string>()> writing;  ///< uuids of the streams whose writer groups live
   };
 
   /// All of these outlive it.
-  HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, Events events);
+  HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, std::uint64_t access_generation, Events events);
   ~HomeMembers() override;
 
   const std::string* absence(std::uint16_t member) const override;
@@ -50,7 +51,10 @@ class HomeMembers final : public OtherMembers {
   void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
              const std::vector<Extent>& extents) override;
   void fence_before(std::uint64_t access_generation) override;
+  void fence_reader(uid_t uid) override;
   std::vector<Extent> fenced_space() const override;
+  /// How many are still to be answered.
+  std::size_t fences_left() const;
   bool nobody_writes(std::uint32_t segment) override;
   bool may_free_space() const override;
   void sync(const std::set<std::uint32_t>& segments, Synced done) override;
@@ -60,18 +64,33 @@ class HomeMembers final : public OtherMembers {
   struct Fence {
     wire::MemberFenceT message;
     std::vector<Extent> extents;
-    bool under_way = false;
   };
+  /// Of one kind one is under way at most, and one waits. Those of a stream's ranks follow that of its group.
+  struct FenceKind {
+    std::string stream;  ///< empty: of all
+    bool readers = false;
+    std::optional<std::uint32_t> number;  ///< of a rank, or of the user who reads
+
+    auto operator<=>(const FenceKind&) const = default;
+  };
+  using Fences = std::map<FenceKind, Fence>;
+  static constexpr std::size_t fences_waiting_min = 1024;
+  static FenceKind kind_of(const wire::MemberFenceT& message);
   struct Member {
     MemberLink* link = nullptr;
     MemberLink* looks = nullptr;  ///< its own way: a sync may take longer than the member waits to hear of its home
+    MemberLink* syncs = nullptr;  ///< likewise: fences and probes of others do not wait for it
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
     std::optional<std::string> absence;
     bool looked_at = false;          ///< one look has come to something
     std::int64_t away_since_ns = 0;  ///< wall clock
     bool asked = false;              ///< the answer to a look is to come
-    std::list<std::shared_ptr<Fence>> fences;
+    bool has_answered = false;
+    Fences fences_waiting;
+    std::size_t fences_waiting_max = fences_waiting_min;  ///< beyond it those of groups that are gone become one
+    Fences fences_sent;
+    std::size_t groups_fenced = 0;    ///< since it was told of all groups that are gone
     std::set<std::uint32_t> wanted;   ///< segments to be probed
     std::set<std::uint32_t> probing;  ///< the question is under way, and nobody got a permit since
   };
@@ -82,8 +101,14 @@ class HomeMembers final : public OtherMembers {
   void looked(std::uint16_t member, Result<protocol::Message> answer);
   Result<void> take_state(std::uint16_t member, const protocol::Message& answer);
   void set_absent(std::uint16_t member, std::string why);
+  wire::MemberFenceT fence_below(std::uint64_t number) const;
+  void fence_earlier_run(std::uint16_t member);
+  void fence_readers(std::uint16_t member, std::optional<uid_t> uid);
   void send_fences(std::uint16_t member);
-  void add_fence(std::uint16_t member, wire::MemberFenceT message, std::vector<Extent> extents);
+  void send_fence(std::uint16_t member, const FenceKind& kind);
+  void add_fence(std::uint16_t member, wire::MemberFenceT message, const std::vector<Extent>& extents);
+  void took_fence(std::uint16_t member, const FenceKind& kind);
+  void fold_fences(std::uint16_t member);
   void send_probe(std::uint16_t member);
   std::uint16_t member_of(std::uint32_t segment) const { return segments_.layout().member_of(segment).value(); }
 
@@ -93,7 +118,7 @@ class HomeMembers final : public OtherMembers {
   const Events events_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own
   std::uint64_t next_number_;                ///< of permits; above all that an earlier run can have given
-  std::uint64_t access_generation_;          ///< of the reservation, that permits are good for
+  std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
   log::Limited lines_;

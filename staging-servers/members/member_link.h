@@ -87,10 +87,10 @@ class MemberLink {
   Worker worker_;  ///< last: its thread ends before what its jobs touch
 };
 
-/// Two for each server that has members of reservations whose home is here.
+/// Up to three for each server that has members of reservations whose home is here: nobody's sync holds up a fence.
 class MemberLinks {
  public:
-  enum class Use : std::uint8_t { looks, changes };
+  enum class Use : std::uint8_t { looks, changes, syncs };
   MemberLinks(EventLoop& loop, const MemberPool& pool) : loop_(loop), pool_(pool) {}
   MemberLink& to(const std::string& uuid, Use use);
   const MemberPool& pool() const noexcept { return pool_; }

@@ -18,6 +18,7 @@
 #include "readers/reader_group.h"
 #include "readers/reader_groups.h"
 #include "readers/reader_registry.h"
+#include "readers/step_extents.h"
 #include "space/reservation_space.h"
 #include "storage/record_check.h"
 
@@ -26,34 +27,6 @@ namespace {
 
 constexpr std::size_t pins_max = 65536;
 constexpr std::size_t extents_max = 4096;
-
-/// Is what is wanted from `from` to `end` there, perhaps in several extents that lie one behind another? What is found
-/// moves `from`.
-bool lies_in(const std::vector<journal::Extent>& extents, const wire::Extent& wanted, std::uint64_t& from,
-             std::uint64_t end) {
-  for (const journal::Extent& extent : extents) {
-    const bool begins = extent.segment() == wanted.segment() && extent.member() == wanted.member() &&
-                        extent.offset() <= from && from - extent.offset() < extent.length();
-    if (!begins) continue;
-    if (range_within(from - extent.offset(), end - from, extent.length())) return true;
-    from = extent.offset() + extent.length();
-  }
-  return false;
-}
-
-/// Does a reader of the step read there: in its space, or in an attribute set that it refers to?
-bool lies_in(const journal::StepCommittedT& step, const wire::Extent& wanted) {
-  std::uint64_t from = wanted.offset();
-  const auto end = checked_add(from, wanted.length());
-  if (!end || wanted.length() == 0) return false;
-  for (const auto& part : step.parts) {
-    if (lies_in(part->extents, wanted, from, *end)) return true;
-  }
-  return std::ranges::any_of(step.parts, [&](const auto& part) {
-    std::uint64_t from_set = wanted.offset();
-    return part->attributes && lies_in(part->attributes->extents, wanted, from_set, *end);
-  });
-}
 
 }  // namespace
 
@@ -314,16 +287,15 @@ Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& asked
     return fail(ErrorCode::protocol, "a request for bytes names no extents, or too many");
   fabric::Transfer transfer;
   transfer.ticket = asked.ticket;
+  if (!lie_in(step->committed, asked.extents))
+    return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
   std::map<std::uint32_t, std::shared_ptr<const File>> files;
   for (const wire::Extent& extent : asked.extents) {
     if (!followers_->space().segments().is_own(extent.segment()))
       return fail(ErrorCode::protocol, "a request for bytes names an extent of another member");
-    if (!lies_in(step->committed, extent))
-      return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
     auto& file = files[extent.segment()];
     if (!file) {
-      ASSIGN_OR_RETURN(auto opened, followers_->space().segments().open_file(extent.segment(), OpenMode::read));
-      file = std::move(opened);
+      ASSIGN_OR_RETURN(file, followers_->space().segments().shared_to_read(extent.segment()));
     }
     transfer.pieces.push_back({file, extent.offset(), extent.length()});
   }

@@ -34,11 +34,12 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
                                       space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
     others_ =
-        std::make_unique<HomeMembers>(services_.loop, *services_.members, segments,
+        std::make_unique<HomeMembers>(services_.loop, *services_.members, segments, access_generation(record_),
                                       HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
                                                           [this] { space_.queue().changed(SpaceChange::more); },
                                                           [this](std::uint16_t member) { member_went(member); },
-                                                          [this](std::uint16_t member) { member_came(member); }});
+                                                          [this](std::uint16_t member) { member_came(member); },
+                                                          [this] { return writing_streams(); }});
     segments.ask_about_others(others_.get());
   }
 }
@@ -64,12 +65,14 @@ void Reservation::member_went(std::uint16_t member) {
   }
 }
 
+std::vector<std::string> Reservation::writing_streams() const {
+  std::vector<std::string> streams;
+  for (const auto& [stream_name, stream] : streams_)
+    if (stream->group().active()) streams.push_back(stream->state().uuid);
+  return streams;
+}
+
 void Reservation::member_came(std::uint16_t member) {
-  // A fence of an earlier run of this server may not have arrived; that was before the probes that follow.
-  for (auto& [stream_name, stream] : streams_) {
-    const auto& group = stream->state().group;
-    if (!stream->group().active() && group) others_->fence(stream->state().uuid, group->incarnation, std::nullopt, {});
-  }
   // Who writes there is not known after a restart of this server.
   const auto [first, end] = space_.segments().layout().segments_of(member);
   for (std::uint32_t segment = first; segment < end; ++segment)

@@ -61,8 +61,9 @@ std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Own
   const auto free_of = [&](std::uint16_t member) { return map().free_bytes_for(owner, span_of(member)); };
   std::uint64_t at_home = std::ranges::find(order, 0) != order.end() ? free_of(0) : 0;
   // It has to have room for metadata: of that it gives only what the others cannot.
+  const bool gives_early = spreads || place.near == 0;
   const std::uint64_t kept_at_home =
-      spreads ? layout.member_segments().front() * segments_.record().segment_bytes / 8 : at_home;
+      gives_early ? layout.member_segments().front() * segments_.record().segment_bytes / 8 : at_home;
   std::vector<std::pair<std::uint16_t, std::uint64_t>> free;
   for (const std::uint16_t member : order) {
     if (member != 0) free.emplace_back(member, free_of(member));

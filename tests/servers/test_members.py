@@ -182,8 +182,9 @@ def test_a_member_dies_while_the_home_asks_something_of_it(
         # Ends the group, which voids its permits, and has what it wrote synced.
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
     assert pool.servers[1].wait() == -9
-    with forebay.open("run1/flow", reconnect_timeout=0) as stream:
-        assert not next(iter(stream.steps())).durable
+    if point == "server.member.synced":  # the other does not hold up syncs
+        with forebay.open("run1/flow", reconnect_timeout=0) as stream:
+            assert not next(iter(stream.steps())).durable
     pool.servers[1].start()
     wait_until_present(pool, 4)
     with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
