@@ -388,8 +388,7 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<Wanted> wanted) {
                                            fabric::Incoming(std::span<const fabric::Incoming::Part>(asked.parts)));
   } else {
     std::vector<DataLane> lanes;
-    for (Asked& asked : servers)
-      lanes.emplace_back(asked.connection, std::move(asked.request), std::move(asked.parts));
+    for (Asked& asked : servers) lanes.emplace_back(asked.connection, std::move(asked.request), std::move(asked.parts));
     move_side_by_side(lanes);
     for (std::size_t i = 0; i < lanes.size(); ++i) servers[i].result = *lanes[i].result();
   }
