@@ -50,9 +50,13 @@ void BlockReader::select(const StepState::BlockReference& block) {
     variable_ = block.variable;
     place_ = protocol::block_place(*variable_, block.block);
   }
-  remote_ = step_.link().is_remote();
-  for (std::uint32_t i = 0; !remote_ && i < place_.piece_count; ++i)
-    remote_ = protocol::piece_of(*variable_, place_.first_piece + i).member() != 0;
+  // Of other members those segments are here that this node's server has handed over.
+  ReaderLink& link = step_.link();
+  remote_ = false;
+  for (std::uint32_t i = 0; !remote_ && i < place_.piece_count; ++i) {
+    const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece + i);
+    remote_ = piece.member() == 0 ? link.is_remote() : link.segments().find(piece.segment()) == nullptr;
+  }
 }
 
 Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,

@@ -61,7 +61,7 @@ class BlockReader {
   bool is_to_check(const StepState::BlockReference& block, bool whole) const;
   Result<void> check_that_checksum_exists() const;
   void select(const StepState::BlockReference& block);
-  /// Some of the selected block comes from another node, or may: from another server than this process's own.
+  /// Some of the selected block comes from another node, or may: its segment is not here yet.
   bool is_remote() const noexcept { return remote_; }
   /// The same, and the step has not brought all its bytes along.
   bool is_fetched() const;
