@@ -314,7 +314,8 @@ void HomeMembers::fold_fences(std::uint16_t number) {
     return true;
   });
   if (users) fence_readers(number, std::nullopt);
-  waiting[kind_of(message)] = {std::move(message), std::move(extents)};
+  const FenceKind all = kind_of(message);
+  waiting[all] = {std::move(message), std::move(extents)};
   // Those of living groups stay. So that not each further one is a reason to look at all of them:
   members_.at(number).fences_waiting_max = std::max(fences_waiting_min, 2 * waiting.size());
 }

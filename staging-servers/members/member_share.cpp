@@ -85,7 +85,8 @@ bool MemberShare::is_void(const fabric::Permit& permit) const {
     const auto own = reader_below_.find(permit.uid);
     return permit.number < readers_below_ || (own != reader_below_.end() && permit.number < own->second);
   }
-  if (permit.number < writers_below_ && !spared_.contains(permit.stream)) return true;
+  const auto spared = spared_.find(permit.stream);
+  if (permit.number < (spared == spared_.end() ? writers_below_ : spared->second)) return true;
   const auto fence = fences_.find(permit.stream);
   if (fence == fences_.end()) return false;
   // A group that has ended gets no further permits, however they are numbered.
@@ -134,8 +135,14 @@ void MemberShare::note_fence(const wire::MemberFenceT& asked) {
   }
   if (asked.stream.empty()) {
     if (asked.below < writers_below_) return;
+    // A permit that was void stays so, also of a stream that has a living group again.
+    std::map<std::string, std::uint64_t> spared;
+    for (const std::string& stream : asked.but) {
+      const auto known = spared_.find(stream);
+      spared.emplace(stream, known == spared_.end() ? writers_below_ : known->second);
+    }
+    spared_ = std::move(spared);
     writers_below_ = asked.below;
-    spared_ = {asked.but.begin(), asked.but.end()};
     std::erase_if(fences_, [this](const auto& entry) {
       const auto& [stream, fence] = entry;
       return !spared_.contains(stream) && fence.highest() <= writers_below_;

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -83,8 +82,8 @@ class MemberShare {
   std::optional<EventLoop::TimerId> closing_timer_;
   std::optional<EventLoop::TimerId> silence_timer_;
   // Permits with lower numbers are void:
-  std::uint64_t writers_below_ = 0;  ///< but those of `spared_`
-  std::set<std::string> spared_;     ///< streams
+  std::uint64_t writers_below_ = 0;              ///< but those of `spared_`
+  std::map<std::string, std::uint64_t> spared_;  ///< streams, and what was void of each before it was spared
   std::uint64_t readers_below_ = 0;
   std::map<std::uint32_t, std::uint64_t> reader_below_;  ///< by user, where it is higher
   std::map<std::string, Fence> fences_;                  ///< by stream

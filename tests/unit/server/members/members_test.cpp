@@ -147,6 +147,21 @@ TEST_F(MembersTest, permits_of_a_stream_that_is_gone_end_with_the_run_of_their_h
   EXPECT_TRUE(becomes_void(writer.place, writer.permit));
 }
 
+TEST_F(MembersTest, a_permit_that_was_void_stays_so_when_its_stream_is_written_again) {
+  Writing writer = writing(introduction(::geteuid()));
+  ASSERT_TRUE(is_good(writer.place, writer.permit));
+  RawClient home = remote(1, introduction(::geteuid(), true));
+  wire::MemberFenceT fence;
+  fence.reservation = id_;
+  fence.below = static_cast<std::uint64_t>(wall_clock_ns());
+  ASSERT_EQ(home.call(MessageType::member_fence, fence).type, MessageType::done);
+  EXPECT_FALSE(is_good(writer.place, writer.permit));
+  ++fence.below;
+  fence.but.push_back(writer.uuid);
+  ASSERT_EQ(home.call(MessageType::member_fence, fence).type, MessageType::done);
+  EXPECT_FALSE(is_good(writer.place, writer.permit));
+}
+
 TEST_F(MembersTest, fences_for_a_member_that_is_away_are_bounded_and_void_all_the_same) {
   std::optional<Writing> gone = writing(introduction(::geteuid()), "gone");
   const auto place = gone->place;
