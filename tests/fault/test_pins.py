@@ -95,7 +95,8 @@ def test_a_writer_does_not_wait_for_readers_that_stand_still(
     reader.send(sent)
     write_on(writer, 300)
     if sent == signal.SIGSTOP:
-        assert not options or instance.stream(ADDRESS).consumers[0].lag_steps >= 300
+        # It may have come further than the writer was heard of when it was stopped.
+        assert not options or instance.stream(ADDRESS).consumers[0].lag_steps >= 250
         before = reader.count()
         reader.send(signal.SIGCONT)
         reader.wait_for("step", lambda event: event["skipped"] >= 250, after=before)

@@ -131,6 +131,8 @@ def checkpoint(run: Path, number: int, content: str = "state") -> Path:
 
 
 def staged(out: Path) -> list[str]:
+    if not out.exists():
+        return []
     return sorted(path.name for path in out.iterdir() if not path.name.startswith(LOG_PREFIX))
 
 
