@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.bench.measure import Case, Figures, Row, Suite
 from tests.bench.pool_bench import BenchPool, Place, bench_pool
@@ -54,25 +54,21 @@ def _write(servers: int, bench: Workbench) -> Figures:
             return {_RATE: run_alone(writer).rate(_BLOCK, _WARMUP)}
 
 
-def write_to_servers() -> Suite:
-    """One writer off the pool; what each server's disk takes is limited."""
+def _against_one(name: str, what: str, measure: Callable[[int, Workbench], Figures]) -> Suite:
+    """The same with all servers and with one."""
     return Suite(
-        name="servers-write",
-        cases=[Case(f"{servers}", functools.partial(_write, servers)) for servers in (_SERVERS, 1)],
-        rows=[
-            Row(
-                "one writer off the pool, 64 MiB blocks, 4 servers of 200 MB/s",
-                "one such server",
-                f"{_SERVERS}",
-                "1",
-                _RATE,
-                3.5,
-            )
-        ],
+        name=name,
+        cases=[Case(f"{servers}", functools.partial(measure, servers)) for servers in (_SERVERS, 1)],
+        rows=[Row(what, "one such server", f"{_SERVERS}", "1", _RATE, 3.5)],
         repetitions=3,
         repetitions_quick=2,
         best_of=1,
     )
+
+
+def write_to_servers() -> Suite:
+    """One writer off the pool; what each server's disk takes is limited."""
+    return _against_one("servers-write", "one writer off the pool, 64 MiB blocks, 4 servers of 200 MB/s", _write)
 
 
 def _read(servers: int, bench: Workbench) -> Figures:
@@ -88,23 +84,8 @@ def _read(servers: int, bench: Workbench) -> Figures:
 
 def read_from_servers() -> Suite:
     """One reader off the pool; the link of each server's node is limited, the reader's is not."""
-    return Suite(
-        name="servers-read",
-        cases=[Case(f"{servers}", functools.partial(_read, servers)) for servers in (_SERVERS, 1)],
-        rows=[
-            Row(
-                "one reader off the pool, 64 MiB blocks, 4 servers with links of 1 Gbit/s",
-                "one such server",
-                f"{_SERVERS}",
-                "1",
-                _RATE,
-                3.5,
-            )
-        ],
-        repetitions=3,
-        repetitions_quick=2,
-        best_of=1,
-    )
+    what = "one reader off the pool, 64 MiB blocks, 4 servers with links of 1 Gbit/s"
+    return _against_one("servers-read", what, _read)
 
 
 def _together(places: Sequence[Place], reservations: Sequence[str], command: str, options: Sequence[str]) -> float:
