@@ -13,9 +13,9 @@
 
 #include <forebay/checksum.h>
 
+#include "base/joined_checksum.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
-#include "mover/joined_checksum.h"
 
 namespace forebay::mover {
 namespace {

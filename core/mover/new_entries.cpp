@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "base/fail_point.h"
+#include "base/joined_checksum.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
 #include "mover/file_system.h"
-#include "mover/joined_checksum.h"
 #include "mover/kept_files.h"
 
 namespace forebay::mover {

@@ -87,10 +87,11 @@ class MemberLink {
   Worker worker_;  ///< last: its thread ends before what its jobs touch
 };
 
-/// Two for each server that has members of reservations whose home is here.
+/// Up to three for each server that has members of reservations whose home is here: what one of them waits for holds up
+/// nothing else.
 class MemberLinks {
  public:
-  enum class Use : std::uint8_t { looks, changes };
+  enum class Use : std::uint8_t { looks, changes, checks };
   MemberLinks(EventLoop& loop, const MemberPool& pool) : loop_(loop), pool_(pool) {}
   MemberLink& to(const std::string& uuid, Use use);
   const MemberPool& pool() const noexcept { return pool_; }

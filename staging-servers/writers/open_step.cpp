@@ -98,7 +98,7 @@ Result<void> OpenStep::check_members(const wire::PartT& part, journal::PartT& ch
     const std::uint64_t now = segments.others()->storage_incarnation(member);
     if (const std::string* away = segments.others()->absence(member)) {
       return forebay::fail(ErrorCode::unavailable,
-                           fmt::format("member {} of the reservation, which has a part of the step, is away: {}; "
+                           fmt::format("member {} of the reservation, which has a part of the step, cannot be used: {}; "
                                        "abort_step, then write the step again",
                                        member, *away));
     }

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,72 +10,26 @@ import pytest
 
 import forebay
 from tests.servers.ranks import Ranks, block, check, numbers, start_here
+from tests.servers.spread import problems, wait_until_present
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(60)]
 
-MIB = 1 << 20
-SHARE = 32 * MIB
-
-
-@pytest.fixture
-def pool(tmp_path: Path) -> Iterator[ServerPool]:
-    with ServerPool(tmp_path / "pool", 3, options=("--flush-interval-ms", "-1")) as made:
-        made.create("run1", [(0, SHARE), (1, SHARE), (2, SHARE)])
-        wait_until_present(made, 2)
-        yield made
-
-
-def wait_until_present(pool: ServerPool, times: int) -> None:
-    until(lambda: pool.servers[0].log().count("is there") >= times, "the other members are there")
-
-
-@pytest.fixture
-def far(pool: ServerPool, tmp_path: Path) -> dict[str, str]:
-    """The environment of a program on another node than all servers."""
-    token = tmp_path / "token"
-    token.touch(mode=0o600)
-    with pool.admin(0) as admin:
-        token.write_text(admin.create_token("run1", rights=("read", "write")))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_ROOT")}
-    return kept | {
-        "FOREBAY_TRANSPORT": "tcp",
-        "FOREBAY_SERVER": pool.addresses[0],
-        "FOREBAY_TOKEN_FILE": str(token),
-    }
-
-
-@pytest.fixture
-def as_far(far: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is such a program, too."""
-    for name, value in far.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("FOREBAY_ROOT", raising=False)
-
-
-def used_segments(pool: ServerPool, server: int) -> int:
+def used_segments(spread: ServerPool, server: int) -> int:
     """How many of its segments hold anything but zeros."""
-    paths = (pool.servers[server].root / "reservations").glob("*/segments/*")
+    paths = (spread.servers[server].root / "reservations").glob("*/segments/*")
     return sum(any(path.read_bytes()) for path in paths)
 
 
-def problems(pool: ServerPool) -> list[str]:
-    found = []
-    for server in range(3):
-        with pool.admin(server) as admin:
-            found += [finding.what for finding in admin.audit(read_data=True) if finding.severity == "problem"]
-    return found
-
-
-def lose_power(pool: ServerPool, server: int) -> None:
+def lose_power(spread: ServerPool, server: int) -> None:
     """The server's node is started again: what was not synced may be gone."""
-    pool.servers[server].kill()
-    (pool.servers[server].root / "boot-id").write_text("another boot\n")
-    pool.servers[server].start()
+    spread.servers[server].kill()
+    (spread.servers[server].root / "boot-id").write_text("another boot\n")
+    spread.servers[server].start()
 
 
-def test_blocks_go_to_other_members_and_metadata_home(pool: ServerPool, far: dict[str, str], as_far: None) -> None:
+def test_blocks_go_to_other_members_and_metadata_home(spread: ServerPool, far: dict[str, str], as_far: None) -> None:
     with Ranks(start_here(far), "run1/flow") as writers:
         for number in range(4):
             assert writers.write(number) == ["done", "done"]
@@ -87,13 +39,13 @@ def test_blocks_go_to_other_members_and_metadata_home(pool: ServerPool, far: dic
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
     with forebay.open("run1/flow") as stream:
         check(stream, 3)
-    assert used_segments(pool, 0) == 2  # one for each rank, with metadata
-    assert used_segments(pool, 1) >= 4
-    assert used_segments(pool, 2) >= 4
-    assert problems(pool) == []
+    assert used_segments(spread, 0) == 2  # one for each rank, with metadata
+    assert used_segments(spread, 1) >= 4
+    assert used_segments(spread, 2) >= 4
+    assert problems(spread) == []
 
 
-def test_space_on_members_is_used_again_by_the_next_group(pool: ServerPool, far: dict[str, str], as_far: None) -> None:
+def test_space_on_members_is_used_again_by_the_next_group(spread: ServerPool, far: dict[str, str], as_far: None) -> None:
     for group in range(3):
         with Ranks(start_here(far), "run1/flow", retention="last:2") as writers:
             # More than there is, so that the space of earlier steps, and of earlier groups, has to come back.
@@ -105,17 +57,17 @@ def test_space_on_members_is_used_again_by_the_next_group(pool: ServerPool, far:
         assert numbers(stream) == [18, 19]
         check(stream, 18)
         check(stream, 19)
-    assert problems(pool) == []
+    assert problems(spread) == []
 
 
 def test_a_member_that_is_away_makes_its_steps_unavailable_and_no_others(
-    pool: ServerPool, far: dict[str, str], as_far: None
+    spread: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
     with Ranks(start_here(far), "run1/flow") as writers:
         for number in range(2):
             assert writers.write(number) == ["done", "done"]
-        pool.servers[2].kill()
-        until(lambda: "member 2 (server2) is away" in pool.servers[0].log(), "the home knows that member 2 is away")
+        spread.servers[2].kill()
+        until(lambda: "member 2 (server2) is away" in spread.servers[0].log(), "the home knows that member 2 is away")
         with forebay.open("run1/flow", reconnect_timeout=0) as stream:
             step = stream[1]
             assert np.array_equal(step["small"][1], np.arange(8.0) + 2)
@@ -125,27 +77,27 @@ def test_a_member_that_is_away_makes_its_steps_unavailable_and_no_others(
         written = next(number for number in range(2, 5) if writers.write(number) == ["done", "done"])
         with forebay.open("run1/flow", reconnect_timeout=0, verify="read") as stream:
             check(stream, 2, written)
-        pool.servers[2].start()
-        pool.tell()
-        wait_until_present(pool, 3)
+        spread.servers[2].start()
+        spread.tell()
+        wait_until_present(spread, 3)
         with forebay.open("run1/flow", verify="read") as stream:
             check(stream, 0)
             check(stream, 1)
             check(stream, 2, written)
         assert writers.write(9) == ["done", "done"]
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
-    assert problems(pool) == []
+    assert problems(spread) == []
 
 
 def test_space_of_durable_steps_comes_back_while_a_member_is_away(
-    pool: ServerPool, far: dict[str, str], as_far: None
+    spread: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
     with Ranks(start_here(far), "run1/flow", retention="last:2", durability="durable") as writers:
         for number in range(4):
             assert writers.write(number) == ["done", "done"]
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
-    pool.servers[2].kill()
-    until(lambda: "member 2 (server2) is away" in pool.servers[0].log(), "the home knows that member 2 is away")
+    spread.servers[2].kill()
+    until(lambda: "member 2 (server2) is away" in spread.servers[0].log(), "the home knows that member 2 is away")
     with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
         # Three times what the other member has.
         for number in range(4, 30):
@@ -153,14 +105,14 @@ def test_space_of_durable_steps_comes_back_while_a_member_is_away(
     with forebay.open("run1/flow", reconnect_timeout=0, verify="read") as stream:
         check(stream, 28)
         check(stream, 29)
-    pool.servers[2].start()
-    wait_until_present(pool, 3)
-    assert pool.servers[0].log().count("a sync waits") == 0
-    assert problems(pool) == []
+    spread.servers[2].start()
+    wait_until_present(spread, 3)
+    assert spread.servers[0].log().count("a sync waits") == 0
+    assert problems(spread) == []
 
 
 def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
-    pool: ServerPool, far: dict[str, str], as_far: None
+    spread: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
     with Ranks(start_here(far), "run1/flow", durability="durable") as writers:
         for number in range(3):
@@ -169,9 +121,9 @@ def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
     with Ranks(start_here(far), "run1/other") as writers:
         for number in range(3):
             assert writers.write(number) == ["done", "done"]
-        lose_power(pool, 1)
-        pool.tell()
-        until(lambda: "are lost with the power of a member" in pool.servers[0].log(), "the home knows what is lost")
+        lose_power(spread, 1)
+        spread.tell()
+        until(lambda: "are lost with the power of a member" in spread.servers[0].log(), "the home knows what is lost")
         with forebay.open("run1/other") as stream:
             assert numbers(stream) == []
         # The group lives, and goes on.
@@ -184,27 +136,27 @@ def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
         assert numbers(stream) == [0, 1, 2]
         for number in range(3):
             check(stream, number)
-    assert problems(pool) == []
+    assert problems(spread) == []
 
 
 # crash-matrix: bytes on another member of the reservation | that member's server, while it syncs them, at `server.member.synced` | the step is committed, and durable once the member is back; nothing is durable before
 # crash-matrix: bytes on another member of the reservation | that member's server, while it closes a rank's way to them, at `server.member.fenced` | every committed step; the space is free once the member is back, and the group goes on
 @pytest.mark.parametrize("point", ["server.member.synced", "server.member.fenced"])
 def test_a_member_dies_while_the_home_asks_something_of_it(
-    pool: ServerPool, far: dict[str, str], as_far: None, point: str
+    spread: ServerPool, far: dict[str, str], as_far: None, point: str
 ) -> None:
-    pool.servers[1].stop()
-    pool.servers[1].start(fail_point=point)
-    wait_until_present(pool, 3)
+    spread.servers[1].stop()
+    spread.servers[1].start(fail_point=point)
+    wait_until_present(spread, 3)
     with Ranks(start_here(far), "run1/flow", retention="last:2") as writers:
         assert writers.write(0) == ["done", "done"]
         # Ends the group, which voids its permits, and has what it wrote synced.
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
-    assert pool.servers[1].wait() == -9
+    assert spread.servers[1].wait() == -9
     with forebay.open("run1/flow", reconnect_timeout=0) as stream:
         assert not next(iter(stream.steps())).durable
-    pool.servers[1].start()
-    wait_until_present(pool, 4)
+    spread.servers[1].start()
+    wait_until_present(spread, 4)
     with Ranks(start_here(far), "run1/flow", retention="last:2", mode="a") as writers:
         for number in range(1, 20):
             assert writers.write(number) == ["done", "done"]
@@ -215,39 +167,39 @@ def test_a_member_dies_while_the_home_asks_something_of_it(
         )
         check(stream, 18)
         check(stream, 19)
-    assert problems(pool) == []
+    assert problems(spread) == []
 
 
 def test_the_home_is_killed_while_ranks_write_and_nothing_is_lost(
-    pool: ServerPool, far: dict[str, str], as_far: None
+    spread: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
     with Ranks(start_here(far), "run1/flow") as writers:
         assert writers.write(0) == ["done", "done"]
         for number in range(1, 4):
             for rank in writers.ranks:
                 rank.begin(number)
-            pool.servers[0].kill()
-            pool.servers[0].start()
+            spread.servers[0].kill()
+            spread.servers[0].start()
             assert [rank.line() for rank in writers.ranks] == ["done", "done"]
         with forebay.open("run1/flow", verify="read") as stream:
             for number in range(4):
                 check(stream, number)
         assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
-    assert problems(pool) == []
+    assert problems(spread) == []
 
 
 def test_a_destroyed_reservation_leaves_nothing_on_any_server(
-    pool: ServerPool, far: dict[str, str], as_far: None
+    spread: ServerPool, far: dict[str, str], as_far: None
 ) -> None:
     with Ranks(start_here(far), "run1/flow") as writers:
         assert writers.write(0) == ["done", "done"]
-    pool.destroy("run1", [0, 1, 2])
+    spread.destroy("run1", [0, 1, 2])
 
     def left() -> list[Path]:
-        folders = [server.root / folder for server in pool.servers for folder in ("reservations", "quarantine")]
+        folders = [server.root / folder for server in spread.servers for folder in ("reservations", "quarantine")]
         return [path for folder in folders for path in folder.iterdir()]
 
     until(lambda: not left(), "nothing of the reservation is left")
     for server in range(3):
-        with pool.admin(server) as admin:
+        with spread.admin(server) as admin:
             assert admin.server().reserved_bytes == 0

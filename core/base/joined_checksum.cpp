@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mover/joined_checksum.h"
+#include "base/joined_checksum.h"
 
 #include <array>
 #include <cstddef>
 
-namespace forebay::mover {
+namespace forebay {
 namespace {
 
 constexpr std::uint32_t polynomial = 0x82F63B78;  // Castagnoli, reflected
@@ -55,4 +55,4 @@ std::uint32_t checksum_with_zeros(std::uint32_t checksum, std::uint64_t zero_byt
   return ~append_zeros(~checksum, zero_bytes);
 }
 
-}  // namespace forebay::mover
+}  // namespace forebay

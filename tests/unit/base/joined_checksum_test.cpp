@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mover/joined_checksum.h"
+#include "base/joined_checksum.h"
 
 #include <cstddef>
 #include <random>
@@ -10,7 +10,7 @@
 
 #include <forebay/checksum.h>
 
-namespace forebay::mover {
+namespace forebay {
 namespace {
 
 TEST(JoinedChecksum, parts_give_what_the_whole_gives) {
@@ -32,4 +32,4 @@ TEST(JoinedChecksum, zeros_need_not_be_read) {
 }
 
 }  // namespace
-}  // namespace forebay::mover
+}  // namespace forebay

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers whose roots are restored from an old copy: what is lost, what is told, and what nobody ever reads as new."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import forebay
+from tests.servers.ranks import Ranks, check, numbers, start_here
+from tests.servers.spread import problems, wait_until_present
+from tests.support.load import until
+from tests.support.server_pool import ServerPool
+
+pytestmark = [pytest.mark.timeout(90)]
+
+
+def copy_of(pool: ServerPool, server: int) -> Path:
+    """A copy of its root as it is now."""
+    root = pool.servers[server].root
+    copy = root.with_name(f"{root.name}.copy")
+    subprocess.run(["cp", "-a", root, copy], check=True)
+    return copy
+
+
+def put_back(pool: ServerPool, server: int, copy: Path) -> None:
+    """The server dies, and is started again with that copy."""
+    pool.servers[server].kill()
+    shutil.rmtree(pool.servers[server].root)
+    copy.rename(pool.servers[server].root)
+
+
+def start_again(pool: ServerPool, server: int) -> None:
+    pool.servers[server].start()
+    pool.tell()
+
+
+def write(far: dict[str, str], steps: range, **options: object) -> None:
+    """Durable steps."""
+    with Ranks(start_here(far), "run1/flow", durability="durable", **options) as writers:
+        for number in steps:
+            assert writers.write(number) == ["done", "done"]
+        assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
+
+
+def counters(pool: ServerPool, server: int) -> list[int]:
+    """What is stored of syncs in the reservation's folder."""
+    (path,) = (pool.servers[server].root / "reservations").glob("*/syncs")
+    return [int(line.split()[0]) for line in path.read_text().splitlines()]
+
+
+def home_says(pool: ServerPool, words: str, times: int = 1) -> None:
+    until(lambda: pool.servers[0].log().count(words) >= times, words)
+
+
+@pytest.mark.parametrize("home_dies", [False, True], ids=["home lives", "home dies"])
+def test_a_member_restored_from_an_old_copy_loses_what_it_lacks_and_nothing_else(
+    spread: ServerPool, far: dict[str, str], as_far: None, home_dies: bool
+) -> None:
+    write(far, range(2))
+    old = copy_of(spread, 1)
+    write(far, range(2, 4), mode="a")
+    newest = counters(spread, 0)[1]
+    put_back(spread, 1, old)
+    if home_dies:
+        spread.servers[0].kill()
+        spread.servers[0].start()
+    start_again(spread, 1)
+    home_says(spread, "of 4 steps that have a part in its older copy, 2 are not what they were")
+    home_says(spread, "member 1 (server1) is there", 2)
+    with forebay.open("run1/flow", verify="read") as stream:
+        assert numbers(stream) == [0, 1]
+        check(stream, 0)
+        check(stream, 1)
+    assert spread.servers[0].log().count("is lost: ") == 2
+    assert counters(spread, 1)[0] > newest
+    # What comes next is written there again, and the copy counts as current from now on.
+    write(far, range(4, 6), mode="a")
+    spread.servers[1].kill()
+    start_again(spread, 1)
+    home_says(spread, "member 1 (server1) is there", 3)
+    with forebay.open("run1/flow", verify="read") as stream:
+        assert [step.number for step in stream.steps()] == [0, 1, 4, 5]
+        assert np.array_equal(stream[5]["small"][1], np.arange(8.0) + 6)
+    assert spread.servers[0].log().count("has an older copy") == 1
+    assert problems(spread) == []
+
+
+def test_while_its_old_copy_is_checked_a_member_serves_nothing(
+    spread: ServerPool, far: dict[str, str], as_far: None
+) -> None:
+    write(far, range(1))
+    old = copy_of(spread, 1)
+    write(far, range(1, 2), mode="a")
+    with forebay.open("run1/flow") as holder:
+        held = holder[1]
+        assert np.array_equal(held["small"][0], np.arange(8.0) + 1)
+        put_back(spread, 1, old)
+        start_again(spread, 1)
+        # It cannot be dropped while this reader may look at its other parts.
+        home_says(spread, "member 1 stays unavailable: a reader holds a step")
+        with (
+            forebay.open("run1/flow", reconnect_timeout=0) as stream,
+            pytest.raises(forebay.UnavailableError, match="server1 has an older copy of its segments"),
+        ):
+            stream[0]["T"][...]
+        assert any("server1 has an older copy of its segments" in problem for problem in problems(spread))
+        del held
+    home_says(spread, "member 1 (server1) is there", 2)
+    with forebay.open("run1/flow", verify="read") as stream:
+        assert numbers(stream) == [0]
+        check(stream, 0)
+    assert problems(spread) == []
+
+
+def test_steps_without_checksums_are_lost_with_an_old_copy(
+    spread: ServerPool, far: dict[str, str], as_far: None
+) -> None:
+    write(far, range(1), checksums=False)
+    old = copy_of(spread, 1)
+    write(far, range(1, 2), mode="a")
+    put_back(spread, 1, old)
+    start_again(spread, 1)
+    home_says(spread, "step 0 is lost: a block has no checksum, so nobody knows whether it is what it was")
+    home_says(spread, "member 1 (server1) is there", 2)
+    with forebay.open("run1/flow") as stream:
+        assert numbers(stream) == []
+
+
+def test_two_members_restored_from_old_copies_are_checked_together(
+    spread: ServerPool, far: dict[str, str], as_far: None
+) -> None:
+    write(far, range(2))
+    old = [copy_of(spread, 1), copy_of(spread, 2)]
+    write(far, range(2, 3), mode="a")
+    put_back(spread, 1, old[0])
+    put_back(spread, 2, old[1])
+    start_again(spread, 1)
+    start_again(spread, 2)
+    home_says(spread, "is there", 4)
+    with forebay.open("run1/flow", verify="read") as stream:
+        assert numbers(stream) == [0, 1]
+        check(stream, 0)
+        check(stream, 1)
+    assert problems(spread) == []
+
+
+def test_a_home_that_cannot_read_what_it_has_stored_has_everything_checked(
+    spread: ServerPool, far: dict[str, str], as_far: None
+) -> None:
+    write(far, range(2))
+    spread.servers[0].kill()
+    (path,) = (spread.servers[0].root / "reservations").glob("*/syncs")
+    path.write_text("not what was stored")
+    spread.servers[0].start()
+    spread.tell()
+    wait_until_present(spread, 4)
+    assert spread.servers[0].log().count("in its older copy, 0 are not what they were") == 2
+    with forebay.open("run1/flow", verify="read") as stream:
+        check(stream, 0)
+        check(stream, 1)
+    assert problems(spread) == []
+
+
+def test_a_home_restored_from_an_old_copy_serves_nothing_and_says_so(
+    spread: ServerPool, far: dict[str, str], as_far: None
+) -> None:
+    write(far, range(1))
+    old = copy_of(spread, 0)
+    write(far, range(1, 3), mode="a")
+    until(lambda: counters(spread, 1)[1] == counters(spread, 0)[1], "the member knows what its home has stored")
+    put_back(spread, 0, old)
+    start_again(spread, 0)
+    home_says(spread, "reservation run1: it serves nothing")
+    with pytest.raises(forebay.ForebayError, match="this server, its home, has an older copy of it"):
+        forebay.open("run1/flow", reconnect_timeout=0, timeout=0)
+    with pytest.raises(forebay.ForebayError, match="has an older copy of it"):
+        forebay.open("run1/flow", mode="a")
+    with spread.admin(0) as admin:
+        assert "it serves nothing" in admin.reservation("run1").trouble
+        with pytest.raises(forebay.ForebayError, match="it serves nothing"):
+            admin.streams("run1")
+        told = [finding for finding in admin.audit() if "it serves nothing" in finding.what]
+        assert [(finding.severity, finding.where) for finding in told] == [("problem", "reservation run1")]
+    environment = {name: value for name, value in far.items() if name not in ("FOREBAY_SERVER", "FOREBAY_TOKEN_FILE")}
+    shown = subprocess.run(
+        ["forebay", "show", "run1"],
+        env=environment | {"FOREBAY_TRANSPORT": "auto", "FOREBAY_ROOT": str(spread.servers[0].root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "this server, its home, has an older copy" in " ".join(shown.stdout.split())
+    # The newer copy is all that helps, or the reservation's end.
+    spread.destroy("run1", [0, 1, 2])
+
+
+def test_an_audit_reads_what_lies_on_other_members(spread: ServerPool, far: dict[str, str], as_far: None) -> None:
+    write(far, range(3))
+    assert problems(spread) == []
+    paths = (spread.servers[1].root / "reservations").glob("*/segments/*")
+    path = next(path for path in sorted(paths) if any(path.read_bytes()))
+    with path.open("r+b") as segment:
+        bytes_there = bytearray(segment.read(4096))
+        bytes_there[1000] ^= 1
+        segment.seek(0)
+        segment.write(bytes_there)
+    (found,) = problems(spread)
+    assert "checksum mismatch" in found
+    assert "variable T" in found
+    spread.servers[2].kill()
+    home_says(spread, "member 2 (server2) is away")
+    with spread.admin(0) as admin:
+        notes = [finding.what for finding in admin.audit(read_data=True) if "was not read" in finding.what]
+    assert len(notes) == 1
+    assert notes[0].startswith("what member 2 has of 3 steps was not read: server server2 is away since")
