@@ -108,7 +108,7 @@ def derive(
     on_skip : callable, optional
         Called with :class:`SkippedSteps` when steps have no derived one.
     on_notice : callable, optional
-        Called with a :class:`forebay.Notice` when the source is interrupted or live again.
+        Called with a :class:`forebay.Notice` of the source, as by :meth:`forebay.Stream.follow`.
     **options
         Of :func:`forebay.open` for the source (``run``, ``wait_for_writer``, ``verify``) and for the output
         (``grace``, ``durability``, ``when_full``, ``block_timeout``, ``checksums``, ``force``).

@@ -53,7 +53,7 @@ Result<void> check_fabric_server_frame(const FrameHeader& header) {
 
 Error error_of(const FrameHeader& header, std::string text) {
   const bool known = header.segment >= static_cast<std::uint32_t>(ErrorCode::invalid_argument) &&
-                     header.segment <= static_cast<std::uint32_t>(ErrorCode::failed);
+                     header.segment <= static_cast<std::uint32_t>(ErrorCode::unavailable);
   return {known ? static_cast<ErrorCode>(header.segment) : ErrorCode::protocol, std::move(text), {}};
 }
 

@@ -35,6 +35,17 @@ class ClientPath {
                              const KeepWaiting& keep_waiting) = 0;
   /// Waits until all that was sent is written; the first failure of them is the error.
   virtual Result<void> finish_writes(const KeepWaiting& keep_waiting) = 0;
+
+  // For who has several paths, without waiting. A call that came to no end is repeated with what is left of its bytes,
+  // and nothing else is asked of the path before it has.
+  /// How many of the bytes are on their way now.
+  virtual Result<std::size_t> write_some(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
+                                         const KeepWaiting& keep_waiting) = 0;
+  /// Takes what has come. True: all that was expected has.
+  virtual Result<bool> receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) = 0;
+  /// Ready where such a call moves something.
+  virtual int descriptor() const noexcept = 0;
+
   /// libfabric's provider; empty: none.
   virtual std::string provider() const { return {}; }
   /// True after an error that left it in the middle of something: it is of no use any more.

@@ -163,12 +163,18 @@ Result<void> FabricClientPath::offer(Slot& slot, FrameHeader header, PeerMay may
 }
 
 Result<void> FabricClientPath::receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) {
+  RETURN_IF_ERROR(receive_some(ticket, incoming, keep_waiting));
+  return {};
+}
+
+Result<bool> FabricClientPath::receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) {
   RETURN_IF_ERROR(check_process());
   WholeOrBroken guard(broken_);
   if (incoming.size() <= inline_bytes_max) {
-    ASSIGN_OR_RETURN(auto answer, frames_.receive_data(ticket, incoming, keep_waiting));
+    ASSIGN_OR_RETURN(const auto answer, frames_.receive_data(ticket, incoming, keep_waiting));
     guard.whole();
-    return answer;
+    RETURN_IF_ERROR(answer);
+    return true;
   }
   std::optional<Error> failure;
   RETURN_IF_ERROR(receive_by_memory(ticket, incoming, failure, keep_waiting));
@@ -176,11 +182,11 @@ Result<void> FabricClientPath::receive(std::uint64_t ticket, Incoming incoming, 
   for (Slot& slot : slots_) slot.exposed.reset();
   guard.whole();
   if (failure) return fail(std::move(*failure));
-  return {};
+  return true;
 }
 
-Result<void> FabricClientPath::receive_by_memory(std::uint64_t ticket, Incoming incoming, std::optional<Error>& failure,
-                                                 const KeepWaiting& keep_waiting) {
+Result<void> FabricClientPath::receive_by_memory(std::uint64_t ticket, Incoming& incoming,
+                                                 std::optional<Error>& failure, const KeepWaiting& keep_waiting) {
   std::uint64_t not_offered = incoming.size();
   std::size_t next_offer = 0;  // both go round the slots
   std::size_t next_arrival = 0;
@@ -262,6 +268,13 @@ Result<void> FabricClientPath::write(std::uint32_t segment, std::uint64_t offset
   }
   guard.whole();
   return {};
+}
+
+Result<std::size_t> FabricClientPath::write_some(std::uint32_t segment, std::uint64_t offset,
+                                                 std::span<const std::byte> bytes, const KeepWaiting& keep_waiting) {
+  const auto some = bytes.first(std::min<std::size_t>(bytes.size(), frame_bytes_max));
+  RETURN_IF_ERROR(write(segment, offset, some, keep_waiting));
+  return some.size();
 }
 
 Result<void> FabricClientPath::finish_writes(const KeepWaiting& keep_waiting) {

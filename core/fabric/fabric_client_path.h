@@ -35,6 +35,12 @@ class FabricClientPath final : public ClientPath {
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                      const KeepWaiting& keep_waiting) override;
   Result<void> finish_writes(const KeepWaiting& keep_waiting) override;
+  /// By memory: no more than is lent to the server at once. This end waits for the server, and not the other way.
+  Result<std::size_t> write_some(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
+                                 const KeepWaiting& keep_waiting) override;
+  /// Waits for all: memory is lent to one request at a time.
+  Result<bool> receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) override;
+  int descriptor() const noexcept override { return frames_.descriptor(); }
   std::string provider() const override { return provider_; }
   bool is_broken() const noexcept override;
 
@@ -53,7 +59,7 @@ class FabricClientPath final : public ClientPath {
   void move_on() noexcept;
   /// Tells the server about `length` bytes of the slot.
   Result<void> offer(Slot& slot, FrameHeader header, PeerMay may, const KeepWaiting& keep_waiting);
-  Result<void> receive_by_memory(std::uint64_t ticket, Incoming incoming, std::optional<Error>& failure,
+  Result<void> receive_by_memory(std::uint64_t ticket, Incoming& incoming, std::optional<Error>& failure,
                                  const KeepWaiting& keep_waiting);
   /// A frame while blocks are on their way to the server: it gives a slot back.
   Result<void> take_back(const FrameHeader& header);

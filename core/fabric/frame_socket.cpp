@@ -19,6 +19,10 @@ namespace {
 
 constexpr std::int64_t slice_ms = 100;
 
+bool would_wait(int number) noexcept {
+  return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
+}
+
 tl::unexpected<Error> lost(int number) {
   return fail(ErrorCode::disconnected,
               "the data path to the server was lost: " + system_error(number, "its socket failed").value().what);
@@ -35,7 +39,7 @@ FrameSocket::FrameSocket(Descriptor socket, std::int64_t silence_ms) noexcept
 }
 
 Result<void> FrameSocket::may_go_on(int number, std::int64_t since_ns, const KeepWaiting& keep_waiting) {
-  if (number != 0 && number != EAGAIN && number != EWOULDBLOCK && number != EINTR) return lost(number);
+  if (number != 0 && !would_wait(number)) return lost(number);
   // A signal comes also when the process was stopped for a long time, which says nothing about the server.
   if (number != EINTR && monotonic_ns() - since_ns > silence_ms_ * ns_per_ms)
     return fail(ErrorCode::timeout,
@@ -78,23 +82,49 @@ Result<Error> FrameSocket::receive_failure(const FrameHeader& header, const Keep
   return error_of(header, std::move(text));
 }
 
-Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, Incoming incoming,
+Result<std::optional<Error>> FrameSocket::check_data(const FrameHeader& header, std::uint64_t ticket,
+                                                     const Incoming& incoming, const KeepWaiting& keep_waiting) {
+  RETURN_IF_ERROR(check_server_frame(header));
+  if (header.ticket != ticket) return fail(ErrorCode::protocol, "the data path brought the answer to another request");
+  if (header.kind == FrameKind::failed) {
+    ASSIGN_OR_RETURN(auto failure, receive_failure(header, keep_waiting));
+    return std::optional(std::move(failure));
+  }
+  fail_point("client.data.receiving");
+  if (header.kind != FrameKind::data || header.length > incoming.size())
+    return fail(ErrorCode::protocol, "the data path brought something else than the bytes that were asked for");
+  return std::optional<Error>();
+}
+
+Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, Incoming& incoming,
                                                const KeepWaiting& keep_waiting) {
   while (!incoming.empty()) {
     ASSIGN_OR_RETURN(const auto header, receive_header(keep_waiting));
-    RETURN_IF_ERROR(check_server_frame(header));
-    if (header.ticket != ticket)
-      return fail(ErrorCode::protocol, "the data path brought the answer to another request");
-    if (header.kind == FrameKind::failed) {
-      ASSIGN_OR_RETURN(auto failure, receive_failure(header, keep_waiting));
-      return Result<void>(fail(std::move(failure)));
-    }
-    fail_point("client.data.receiving");
-    if (header.kind != FrameKind::data || header.length > incoming.size())
-      return fail(ErrorCode::protocol, "the data path brought something else than the bytes that were asked for");
+    ASSIGN_OR_RETURN(auto failure, check_data(header, ticket, incoming, keep_waiting));
+    if (failure) return Result<void>(fail(std::move(*failure)));
     RETURN_IF_ERROR(receive(incoming, header.length, keep_waiting));
   }
   return Result<void>();
+}
+
+Result<std::size_t> FrameSocket::send_some(std::span<const std::byte> first, std::span<const std::byte> bytes) {
+  iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()},
+                    {const_cast<std::byte*>(bytes.data()), bytes.size()}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count >= 0) return static_cast<std::size_t>(count);
+  if (would_wait(errno)) return std::size_t{0};
+  return lost(errno);
+}
+
+Result<std::size_t> FrameSocket::receive_some(std::span<std::byte> out) {
+  const ssize_t count = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
+  if (count > 0) return static_cast<std::size_t>(count);
+  if (count == 0) return fail(ErrorCode::disconnected, "the server closed the data path");
+  if (would_wait(errno)) return std::size_t{0};
+  return lost(errno);
 }
 
 Result<void> FrameSocket::send(const FrameHeader& header, std::span<const std::byte> bytes,

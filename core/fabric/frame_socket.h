@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "fabric/data_frame.h"
@@ -21,8 +22,14 @@ class FrameSocket {
   Result<void> receive(std::span<std::byte> out, const KeepWaiting& keep_waiting);
   /// The error that a `failed` frame brings.
   Result<Error> receive_failure(const FrameHeader& header, const KeepWaiting& keep_waiting);
+  /// What a header in the answer to a request says: an error that it brings; else its bytes are the next of them.
+  Result<std::optional<Error>> check_data(const FrameHeader& header, std::uint64_t ticket, const Incoming& incoming,
+                                          const KeepWaiting& keep_waiting);
   /// What a request brings in `data` frames. The inner Result is the server's answer, the outer one the socket's.
-  Result<Result<void>> receive_data(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting);
+  Result<Result<void>> receive_data(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting);
+  /// As many bytes as go without waiting.
+  Result<std::size_t> send_some(std::span<const std::byte> first, std::span<const std::byte> bytes);
+  Result<std::size_t> receive_some(std::span<std::byte> out);
   int descriptor() const noexcept { return socket_.get(); }
 
  private:

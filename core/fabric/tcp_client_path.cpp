@@ -31,6 +31,62 @@ Result<void> TcpClientPath::write(std::uint32_t segment, std::uint64_t offset, s
   return {};
 }
 
+Result<std::size_t> TcpClientPath::write_some(std::uint32_t segment, std::uint64_t offset,
+                                              std::span<const std::byte> bytes, const KeepWaiting&) {
+  WholeOrBroken guard(broken_);
+  std::size_t sent = 0;
+  while (!bytes.empty()) {
+    if (!frame_) {
+      frame_.emplace();
+      frame_->header.kind = FrameKind::write;
+      frame_->header.segment = segment;
+      frame_->header.offset = offset + sent;
+      frame_->header.length = std::min<std::uint64_t>(bytes.size(), frame_bytes_max);
+      frame_->bytes_left = frame_->header.length;
+    }
+    const auto header = frame_->rest_of_header();
+    ASSIGN_OR_RETURN(const std::size_t moved, frames_.send_some(header, bytes.first(frame_->bytes_left)));
+    if (moved == 0) return sent;  // in the middle of a frame: broken unless it goes on
+    const std::size_t of_header = std::min(moved, header.size());
+    frame_->header_bytes += of_header;
+    frame_->bytes_left -= moved - of_header;
+    bytes = bytes.subspan(moved - of_header);
+    sent += moved - of_header;
+    if (frame_->bytes_left == 0) frame_.reset();
+  }
+  guard.whole();
+  return sent;
+}
+
+Result<bool> TcpClientPath::receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) {
+  WholeOrBroken guard(broken_);
+  while (!incoming.empty()) {
+    if (!frame_) frame_.emplace();
+    if (const auto header = frame_->rest_of_header(); !header.empty()) {
+      ASSIGN_OR_RETURN(const std::size_t moved, frames_.receive_some(header));
+      if (moved == 0) return false;
+      frame_->header_bytes += moved;
+      if (moved < header.size()) continue;
+      ASSIGN_OR_RETURN(auto failure, frames_.check_data(frame_->header, ticket, incoming, keep_waiting));
+      if (failure) {
+        frame_.reset();
+        guard.whole();
+        return fail(std::move(*failure));
+      }
+      frame_->bytes_left = frame_->header.length;
+    }
+    while (frame_->bytes_left > 0) {
+      ASSIGN_OR_RETURN(const std::size_t moved, frames_.receive_some(incoming.next(frame_->bytes_left)));
+      if (moved == 0) return false;
+      incoming.arrived(moved);
+      frame_->bytes_left -= moved;
+    }
+    frame_.reset();
+  }
+  guard.whole();
+  return true;
+}
+
 Result<void> TcpClientPath::finish_writes(const KeepWaiting& keep_waiting) {
   WholeOrBroken guard(broken_);
   FrameHeader request;

@@ -2,6 +2,8 @@
 // The client's end of a data path over TCP.
 #pragma once
 
+#include <optional>
+
 #include "fabric/data_path.h"
 #include "fabric/frame_socket.h"
 
@@ -18,10 +20,26 @@ class TcpClientPath final : public ClientPath {
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                      const KeepWaiting& keep_waiting) override;
   Result<void> finish_writes(const KeepWaiting& keep_waiting) override;
+  Result<std::size_t> write_some(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
+                                 const KeepWaiting& keep_waiting) override;
+  Result<bool> receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) override;
+  int descriptor() const noexcept override { return frames_.descriptor(); }
   bool is_broken() const noexcept override { return broken_; }
 
  private:
+  /// Of the frame that is sent or received piece by piece.
+  struct Frame {
+    FrameHeader header;
+    std::size_t header_bytes = 0;  ///< that have moved
+    std::uint64_t bytes_left = 0;
+
+    std::span<std::byte> rest_of_header() noexcept {
+      return std::as_writable_bytes(std::span(&header, 1)).subspan(header_bytes);
+    }
+  };
+
   FrameSocket frames_;
+  std::optional<Frame> frame_;
   std::uint64_t finishes_ = 0;
   bool broken_ = false;
 };

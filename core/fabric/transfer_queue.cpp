@@ -9,6 +9,7 @@ bool TransferQueue::add(Job job) {
   {
     const std::lock_guard lock(mutex_);
     if (jobs_.size() >= ServerPath::transfers_max) return false;
+    if (closed_) return true;  // nothing is sent any more
     jobs_.push_back(std::move(job));
   }
   changed_.notify_one();
@@ -16,9 +17,11 @@ bool TransferQueue::add(Job job) {
 }
 
 void TransferQueue::close() {
+  std::deque<Job> dropped;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
+    dropped.swap(jobs_);  // with their files, which are closed without the lock
   }
   changed_.notify_one();
 }

@@ -154,6 +154,7 @@ class Reader:
         group: str = ...,
         turn_timeout_ms: int = ...,
         on_reader_lost: str = ...,
+        on_unavailable: str = ...,
         server: ServerPlace,
     ) -> Reader: ...
     # Of the stream that was opened: one made anew under its address has another.

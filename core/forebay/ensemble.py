@@ -384,7 +384,7 @@ def follow_all(
     start, min_watermark, latest_only, ack
         As in :meth:`Stream.follow`, for each stream.
     on_notice : callable, optional
-        Called with a stream's address and a :class:`Notice` when the stream is interrupted or live again.
+        Called with a stream's address and a :class:`Notice`, as by :meth:`Stream.follow`.
     verify, reconnect_timeout
         As in :func:`forebay.open`.
 

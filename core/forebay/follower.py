@@ -45,7 +45,10 @@ class Follower(Closing, Iterator[Step]):
     Raises
     ------
     StepTimeoutError
-        No step came within ``timeout``. The follower stays usable: ask again.
+        No step came within ``timeout``; where the next one waits for a server that is away, the text names it. The
+        follower stays usable: ask again.
+    UnavailableError
+        With ``on_unavailable="error"``: the next step has a part on a server that is away. Asking again looks again.
     StreamInterruptedError
         The writer group was lost and not restarted within the stream's grace time. Following again continues there.
     StreamFailedError
@@ -161,8 +164,9 @@ class Follower(Closing, Iterator[Step]):
         """Why there is no next step."""
         where = f"stream {self._stream.address}"
         if kind == _NOT_READY:
+            state = f"{status}; {text}" if text else status
             return StepTimeoutError(
-                f"no step came within {self._timeout_ms / 1000:g} s (the stream is {status}); ask again, or give "
+                f"no step came within {self._timeout_ms / 1000:g} s (the stream is {state}); ask again, or give "
                 "follow() a longer timeout",
                 where,
             )

@@ -29,6 +29,7 @@ from forebay.writable_stream import WritableStream
 __all__ = ["WriterOptions", "open"]
 
 OnReaderLost: TypeAlias = Literal["end", "continue"]
+OnUnavailable: TypeAlias = Literal["wait", "skip", "error"]
 WhenFull: TypeAlias = Literal["block", "drop_oldest", "drop-oldest", "error"]
 
 
@@ -64,6 +65,7 @@ def open(  # noqa: A001
     run: str | None = None,
     wait_for_writer: bool = False,
     trust_writer: bool = False,
+    on_unavailable: OnUnavailable = "wait",
     rank: int | None = None,
     ranks: int | None = None,
     group: str | None = None,
@@ -93,6 +95,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     run: str | None = None,
     wait_for_writer: bool = False,
     trust_writer: bool = False,
+    on_unavailable: OnUnavailable = "wait",
     **options: Any,
 ) -> Stream:
     """Opens a stream.
@@ -131,6 +134,14 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         Mode ``"r"``: map views of steps without a copy although another user may write the stream. Not set: a view is
         a copy while a user who is neither you, nor root, nor the server's has the step's segments open for writing. If
         that user truncates a segment, a process that has it mapped dies of SIGBUS.
+    on_unavailable : {"wait", "skip", "error"}
+        Mode ``"r"``, for reservations on several servers: what :meth:`Stream.follow` does when the next step has a part
+        on a server that is away. ``"wait"``: it waits until that server is back, up to its own timeout, and gives no
+        later step first. ``"skip"``: it passes over the step, which ``on_notice`` is told and the next step's
+        ``skipped`` counts, and gives those that are there. ``"error"``: it raises UnavailableError; asked again, it
+        looks again. If the server goes away once a step was given, reads of that step wait for it up to
+        ``reconnect_timeout`` with ``"wait"``, and raise UnavailableError at once with the others. Steps by number are
+        given in any case, and reads of them wait up to ``reconnect_timeout``.
 
     Other Parameters
     ----------------
@@ -193,8 +204,10 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     """
     if mode not in ("r", "w", "a"):
         raise InvalidArgumentError(f"mode is 'r', 'w' or 'a', not {mode!r}")
-    if text("verify", verify) not in get_args(Verify):
-        raise InvalidArgumentError(f"verify={verify!r}: expected one of {', '.join(get_args(Verify))}")
+    _check_choice("verify", verify, get_args(Verify))
+    _check_choice("on_unavailable", on_unavailable, get_args(OnUnavailable))
+    if on_unavailable != "wait" and mode != "r":
+        raise InvalidArgumentError("option 'on_unavailable' is for reading: only mode 'r' takes it")
     run = "" if run is None else text("run", run)
     wait_for_writer = flag("wait_for_writer", wait_for_writer)
     if wait_for_writer and mode != "r":
@@ -218,7 +231,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         "trust_writer": trust_writer,
     }
     if mode == "r":
-        reader_options |= _reader_group(**options)
+        reader_options |= {"on_unavailable": on_unavailable} | _reader_group(**options)
     try:
         if mode == "r":
             server = server_place(instance)
@@ -284,6 +297,11 @@ _WRITER_OPTIONS = tuple(
 _READER_GROUP_OPTIONS = ("rank", "ranks", "group", "turn_timeout", "on_reader_lost")
 
 
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if text(name, value) not in choices:
+        raise InvalidArgumentError(f"{name}={value!r}: expected one of {', '.join(choices)}")
+
+
 def _check_names(options: dict[str, Any], mode: Mode) -> None:
     for name in options:
         if name not in (*_WRITER_OPTIONS, *_READER_GROUP_OPTIONS):
@@ -332,9 +350,7 @@ def _reader_group(
 ) -> dict[str, Any]:
     """The native reader's options of a rank of a reader group; none for who reads alone."""
     turn_timeout_ms = milliseconds(turn_timeout, "turn_timeout")
-    if text("on_reader_lost", on_reader_lost) not in get_args(OnReaderLost):
-        expected = ", ".join(get_args(OnReaderLost))
-        raise InvalidArgumentError(f"on_reader_lost={on_reader_lost!r}: expected one of {expected}")
+    _check_choice("on_reader_lost", on_reader_lost, get_args(OnReaderLost))
     if rank is None and ranks is None:
         if group is not None:
             raise InvalidArgumentError("group= names the group of ranks that read together: give rank= and ranks=, too")

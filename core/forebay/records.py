@@ -295,7 +295,11 @@ class AwaitedStream(Record):
 
 @dataclass(frozen=True, slots=True)
 class Notice(Record):
-    """The followed stream's status changed: interrupted, or live again."""
+    """What a follower is told besides steps.
+
+    The stream's status changed: interrupted, or live again. Or ``text`` says which server that is away the next step
+    waits for, or which steps were passed over for that (``on_unavailable``).
+    """
 
     status: StreamStatus
     text: str

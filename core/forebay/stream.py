@@ -306,7 +306,8 @@ class Stream(Closing):
             With a consumer name. Auto: a step is acknowledged when the loop asks for the next one, so a step whose body
             failed or was left by ``break`` is given again later. Manual: by ``step.ack()``.
         on_notice : callable, optional
-            Called with a :class:`Notice` when the stream is interrupted or live again.
+            Called with a :class:`Notice` when the stream is interrupted or live again, and when a step waits for a
+            server that is away or is passed over for that.
         distribution : {"stream_default", "all_to_all", "round_robin", "on_demand"}
             How steps are shared among several readers.
 

@@ -133,6 +133,14 @@ const Parameter own_parameters[] = {
            text,
            {{"auto", Verify::automatic}, {"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
      }},
+    {"OnUnavailable", "wait, skip, error", "wait", "reader",
+     "What BeginStep does about a step with a part on a server that is away. wait: it waits until the server is back, "
+     "up to its own timeout; later steps do not come first. skip: it passes over the step, says so, and gives those "
+     "that are there. error: it fails and names the server; the next BeginStep looks again.",
+     [](Settings& s, const std::string& text) {
+       s.reader.on_unavailable = parse_choice<OnUnavailable>(
+           text, {{"wait", OnUnavailable::wait}, {"skip", OnUnavailable::skip}, {"error", OnUnavailable::error}});
+     }},
     {"Follow", "true, false", "true", "reader",
      "false: gives the steps that exist at Open, then the end of the stream, without waiting for more. Not with "
      "`Consumer`.",

@@ -339,9 +339,10 @@ std::shared_ptr<const Step> ReaderEngine::follow(float timeout_seconds, adios2::
         }
         return nullptr;
       case NextStep::Kind::notice:
-        // It says how long the wait may be that begins now.
-        if (next->status == StreamStatus::interrupted)
-          std::cerr << "Forebay: stream " + path_ + " is interrupted: " + next->text + "\n";
+        // It says how long the wait may be that begins now, for what, or which steps do not come.
+        if (!next->text.empty())
+          std::cerr << "Forebay: stream " + path_ + " is " + std::string(to_string(next->status)) + ": " + next->text +
+                           "\n";
         break;
     }
     if (timeout_ms < 0) continue;

@@ -154,7 +154,7 @@ Result<RevokedTokens*> RemoteAccess::revoked() {
   return &*revoked_;
 }
 
-Result<std::uint64_t> RemoteAccess::revoke_token(const std::string& text) {
+Result<fabric::TokenClaims> RemoteAccess::revoke_token(const std::string& text) {
   ASSIGN_OR_RETURN(const auto token, fabric::parse_token(text, "the token to revoke"));
   ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
   const auto secret = secret_of(claims, token.claims);
@@ -163,7 +163,7 @@ Result<std::uint64_t> RemoteAccess::revoke_token(const std::string& text) {
   ASSIGN_OR_RETURN(RevokedTokens* const list, revoked());
   RETURN_IF_ERROR(list->add(claims.serial, {claims.uid, claims.expires_ns}, wall_clock_ns()));
   token_lines_.info("token {:016x} revoked", claims.serial);
-  return claims.serial;
+  return claims;
 }
 
 std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims& claims,

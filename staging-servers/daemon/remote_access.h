@@ -59,8 +59,8 @@ class RemoteAccess final : public RemoteDoor {
   /// A token for a peer of this node, in text form. invalid_argument, or why the peer may not use the reservation.
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& asked);
 
-  /// See AdministeredServer. Its serial number. invalid_argument, permission_denied if it is no token of this server's.
-  Result<std::uint64_t> revoke_token(const std::string& text);
+  /// See AdministeredServer. What it says. invalid_argument, permission_denied if it is no token of this server's.
+  Result<fabric::TokenClaims> revoke_token(const std::string& text);
 
   // RemoteDoor
   std::int64_t greeting_ms() const override { return options_.limits.greeting_ms; }

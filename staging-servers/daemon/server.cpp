@@ -21,6 +21,7 @@
 #include "base/uuid.h"
 #include "daemon/version.h"
 #include "readers/reader_session.h"
+#include "reservations/shares.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
@@ -264,9 +265,13 @@ ServerInfo Server::info() const {
 }
 
 Result<void> Server::revoke_token(const std::string& token) {
-  ASSIGN_OR_RETURN(const std::uint64_t serial, remote_->revoke_token(token));
+  ASSIGN_OR_RETURN(const auto claims, remote_->revoke_token(token));
+  for (auto& [name, reservation] : reservations_->all()) {
+    OtherMembers* const others = reservation->space().segments().others();
+    if (others != nullptr && reservation->record().id == claims.reservation_id) others->fence_reader(claims.uid);
+  }
   for (auto& [number, connection] : connections_) {
-    if (connection->is_remote() && connection->greeted() && connection->peer().remote->token == serial)
+    if (connection->is_remote() && connection->greeted() && connection->peer().remote->token == claims.serial)
       connection->close("its token was revoked");
   }
   return {};
@@ -335,7 +340,7 @@ void Server::rights_changed(const std::string& reservation) {
   const auto found = reservations_->all().find(reservation);
   if (found != reservations_->all().end())
     if (OtherMembers* const others = found->second->space().segments().others())
-      others->fence_before(found->second->record().access_generation);
+      others->fence_before(access_generation(found->second->record()));
   for (auto& [number, connection] : connections_) connection->rights_changed(reservation);
 }
 

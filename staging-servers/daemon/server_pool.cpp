@@ -95,6 +95,8 @@ Result<wire::HomeAnswerT> ServerPool::home(const Peer& peer, const wire::HomeQue
   claims.gid = peer.gid;
   claims.groups.assign(peer.groups.begin(), peer.groups.end());
   claims.administrator = peer.administrator;
+  // What another server, or MUNGE, has said of it is not said anew: else nobody would ever look at it again.
+  if (peer.remote) claims.expires_ns = peer.remote->expires_ns;
   const fabric::Token token = introduction(std::move(claims));
   const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
   answer.claims.assign(begin, begin + token.claims.size());

@@ -23,6 +23,8 @@ namespace {
 constexpr std::int64_t look_pause_ns = 1'000'000'000;
 constexpr std::int64_t look_timeout_ms = 10'000;
 constexpr std::int64_t fence_timeout_ms = 30'000;
+/// To one member. What is asked of it besides does not wait for more than these.
+constexpr std::size_t fences_sent_max = 16;
 
 std::string time_text(std::int64_t ns) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(ns / 1'000'000'000)));
@@ -30,7 +32,8 @@ std::string time_text(std::int64_t ns) {
 
 }  // namespace
 
-HomeMembers::HomeMembers(const Services& services, Segments& segments, std::string folder, Events events)
+HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation,
+                         std::string folder, Events events)
     : services_(services),
       loop_(services.loop),
       links_(services.links),
@@ -38,7 +41,7 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::stri
       folder_(std::move(folder)),
       events_(std::move(events)),
       next_number_(static_cast<std::uint64_t>(wall_clock_ns())),
-      access_generation_(segments.record().access_generation) {
+      access_generation_(access_generation) {
   const auto& record = segments_.record();
   auto syncs = load_sync_counters(services_.device, folder_, record.members.size());
   if (!syncs) {
@@ -52,8 +55,10 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::stri
     Member& member = members_[number];
     member.link = &links_.to(record.members[number]->server, MemberLinks::Use::changes);
     member.looks = &links_.to(record.members[number]->server, MemberLinks::Use::looks);
+    member.syncs = &links_.to(record.members[number]->server, MemberLinks::Use::syncs);
     member.away_since_ns = wall_clock_ns();
-    member.syncs = member.stored_syncs = syncs->at(number);
+    member.counter = member.stored_counter = syncs->at(number);
+    member.absence = fmt::format("server {} has not answered since this home was started", member.link->name());
     segments_.set_away(number, true);
   }
   look();
@@ -87,9 +92,9 @@ void HomeMembers::look() {
     if (std::exchange(member.asked, true)) continue;
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
-    message.syncs.push_back(member.told_syncs = member.stored_syncs);
+    message.syncs.push_back(member.told_counter = member.stored_counter);
     member.looks->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
-                     [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
+                      [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
   }
 }
 
@@ -101,6 +106,7 @@ void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer)
     set_absent(number, taken.error().message());
     return;
   }
+  member.looked_at = true;
   member.answers = true;
   if (member.old) {
     if (!member.becomes_current) events_.is_old(number, member.server_run);
@@ -132,10 +138,13 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
                    member.link->name());
     member.absence.emplace();
   }
+  if (member.server_run != state->server_run())
+    for (MemberLink* const link : {member.link, member.syncs}) link->renew();
   member.storage_incarnation = state->storage_incarnation();
   member.server_run = state->server_run();
   next_number_ = std::max(next_number_, share.permit_seen() + 1);
   compare_syncs(number, share);
+  if (!std::exchange(member.has_answered, true)) fence_earlier_run(number);
   for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {
     if (segment < segments_.map().segment_count() && member_of(segment) == number &&
         segments_.damage_of(segment) == nullptr)
@@ -146,39 +155,43 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
 
 void HomeMembers::compare_syncs(std::uint16_t number, const wire::MemberShareState& share) {
   Member& member = members_.at(number);
-  if (share.home_syncs() > member.stored_syncs && trouble_.empty()) {
+  member.looked_at = true;
+  if (share.home_syncs() > member.stored_counter && trouble_.empty()) {
     trouble_ = fmt::format(
         "it serves nothing: this server, its home, has an older copy of it (server {} knows of {} syncs, the copy of "
         "{}); stop the server and put the newer copy of its root back, or destroy the reservation",
-        member.link->name(), share.home_syncs(), member.stored_syncs);
+        member.link->name(), share.home_syncs(), member.stored_counter);
     log::error("reservation {}: {}", segments_.reservation(), trouble_);
     events_.home_is_old();
   }
   if (!trouble_.empty()) {
-    if (member.absence != trouble_) set_away(number);
+    const bool is_new = member.absence != trouble_;
     member.absence = trouble_;
+    if (is_new) set_away(number);
     return;
   }
   // One that is current has at least what it has answered. Syncs whose answers did not arrive make it more.
-  const bool was_old = std::exchange(member.old, share.syncs() < member.told_syncs);
+  const bool was_old = std::exchange(member.old, share.syncs() < member.told_counter);
   if (!member.old || was_old) return;
-  set_away(number);
   member.absence = fmt::format("server {} has an older copy of its segments than it has synced ({} of {} syncs); it is "
                                "being checked",
-                               member.link->name(), share.syncs(), member.told_syncs);
+                               member.link->name(), share.syncs(), member.told_counter);
   lines_.warning("reservation {}: member {}: {}", segments_.reservation(), number, *member.absence);
+  set_away(number);
 }
 
 void HomeMembers::set_absent(std::uint16_t number, const std::string& why) {
   Member& member = members_.at(number);
   member.answers = false;
-  if (member.absence && !std::exchange(member.old, false)) return;
-  member.away_since_ns = wall_clock_ns();
+  const bool was_old = std::exchange(member.old, false);
+  // Since when it is away that was away when this home was started is not known: the start counts.
+  const bool was_there = !member.absence;
+  if (std::exchange(member.looked_at, true) && !was_there && !was_old) return;
+  if (was_there || was_old) member.away_since_ns = wall_clock_ns();
   lines_.warning("reservation {}: member {} ({}) is away: {}", segments_.reservation(), number, member.link->name(),
                  why);
-  const bool was_there = !member.absence;
   member.absence = fmt::format("server {} is away since {}", member.link->name(), time_text(member.away_since_ns));
-  if (was_there) set_away(number);
+  set_away(number);
 }
 
 void HomeMembers::set_away(std::uint16_t number) {
@@ -242,6 +255,13 @@ std::vector<std::uint8_t> HomeMembers::permit(std::uint16_t number, const Permit
   return fabric::seal(permit, *links_.pool().key());
 }
 
+wire::MemberFenceT HomeMembers::fence_below(std::uint64_t number) const {
+  wire::MemberFenceT message;
+  message.reservation = segments_.record().id;
+  message.below = number;
+  return message;
+}
+
 void HomeMembers::fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
                         const std::vector<Extent>& extents) {
   for (auto& [number, member] : members_) {
@@ -249,73 +269,151 @@ void HomeMembers::fence(const std::string& stream, std::uint32_t incarnation, st
     for (const Extent& extent : extents)
       if (member_of(extent.segment) == number) there.push_back(extent);
     // A rank that has nothing there may have been granted something all the same, and sent it.
-    wire::MemberFenceT message;
-    message.reservation = segments_.record().id;
+    wire::MemberFenceT message = fence_below(next_number_);
     message.stream = stream;
     message.incarnation = incarnation;
     if (rank) message.rank = *rank;
-    message.below = next_number_;
-    add_fence(number, std::move(message), std::move(there));
+    add_fence(number, std::move(message), there);
   }
 }
 
 void HomeMembers::fence_before(std::uint64_t access_generation) {
   if (access_generation <= access_generation_) return;
   access_generation_ = access_generation;
-  for (auto& [number, member] : members_) {
-    wire::MemberFenceT message;
-    message.reservation = segments_.record().id;
-    message.below = next_number_;
-    add_fence(number, std::move(message), {});
-  }
+  // Ranks whose right is gone are lost, and fenced as such: the others write on.
+  for (auto& [number, member] : members_) fence_readers(number, std::nullopt);
 }
 
-void HomeMembers::add_fence(std::uint16_t number, wire::MemberFenceT message, std::vector<Extent> extents) {
-  for (const auto& known : members_.at(number).fences) {
-    const bool same = known->message.stream == message.stream && known->message.incarnation == message.incarnation &&
-                      known->message.rank == message.rank;
-    if (!same || known->under_way) continue;
-    known->message.below = std::max(known->message.below, message.below);
-    known->extents.insert(known->extents.end(), extents.begin(), extents.end());
-    send_fences(number);
-    return;
+void HomeMembers::fence_reader(uid_t uid) {
+  for (auto& [number, member] : members_) fence_readers(number, uid);
+}
+
+void HomeMembers::fence_readers(std::uint16_t number, std::optional<uid_t> uid) {
+  wire::MemberFenceT message = fence_below(next_number_);
+  message.readers = true;
+  if (uid) message.reader = *uid;
+  add_fence(number, std::move(message), {});
+}
+
+void HomeMembers::fence_earlier_run(std::uint16_t number) {
+  // Its fences may not have arrived. Ranks that have come back, or may yet, keep what they have.
+  wire::MemberFenceT message = fence_below(next_number_);
+  message.readers = true;
+  add_fence(number, message, {});
+  message.readers = false;
+  message.but = events_.writing();
+  add_fence(number, std::move(message), {});
+}
+
+HomeMembers::FenceKind HomeMembers::kind_of(const wire::MemberFenceT& message) {
+  const auto& number = message.readers ? message.reader : message.rank;
+  return {message.stream, message.readers, number ? std::optional<std::uint32_t>(*number) : std::nullopt};
+}
+
+void HomeMembers::add_fence(std::uint16_t number, wire::MemberFenceT message, const std::vector<Extent>& extents) {
+  Member& member = members_.at(number);
+  const FenceKind kind = kind_of(message);
+  auto& waiting = member.fences_waiting;
+  const auto [place, is_new] = waiting.try_emplace(kind);
+  Fence& fence = place->second;
+  const std::uint32_t incarnation = std::max(message.incarnation, fence.message.incarnation);
+  if (is_new || message.below >= fence.message.below) fence.message = std::move(message);
+  fence.message.incarnation = incarnation;
+  fence.extents.insert(fence.extents.end(), extents.begin(), extents.end());
+  if (!kind.number && (kind.readers || !kind.stream.empty())) {
+    // What a group's says holds for its ranks, and what that of all readers says for each of them.
+    const auto follows = [&](const FenceKind& other) {
+      return other.stream == kind.stream && other.readers == kind.readers;
+    };
+    for (auto next = std::next(place); next != waiting.end() && follows(next->first);) {
+      const Fence& other = next->second;
+      const bool says_more =
+          other.message.below > fence.message.below || other.message.incarnation > fence.message.incarnation;
+      if (!says_more) fence.extents.insert(fence.extents.end(), other.extents.begin(), other.extents.end());
+      next = says_more ? std::next(next) : waiting.erase(next);
+    }
   }
-  auto fence = std::make_shared<Fence>();
-  fence->message = std::move(message);
-  fence->extents = std::move(extents);
-  members_.at(number).fences.push_back(std::move(fence));
-  send_fences(number);
+  if (waiting.size() > member.fences_waiting_max) fold_fences(number);
+  send_fence(number, kind);
+}
+
+void HomeMembers::took_fence(std::uint16_t number, const FenceKind& kind) {
+  Member& member = members_.at(number);
+  if (kind.stream.empty() || kind.number || ++member.groups_fenced < fences_waiting_min) return;
+  // The member, too, is to remember no more groups that are gone.
+  member.groups_fenced = 0;
+  wire::MemberFenceT message = fence_below(next_number_);
+  message.but = events_.writing();
+  add_fence(number, std::move(message), {});
+}
+
+std::size_t HomeMembers::fences_left() const {
+  std::size_t left = 0;
+  for (const auto& [number, member] : members_) left += member.fences_waiting.size() + member.fences_sent.size();
+  return left;
+}
+
+void HomeMembers::fold_fences(std::uint16_t number) {
+  auto& waiting = members_.at(number).fences_waiting;
+  wire::MemberFenceT message = fence_below(next_number_);
+  message.but = events_.writing();
+  const std::set<std::string> living(message.but.begin(), message.but.end());
+  std::vector<Extent> extents;
+  bool users = false;
+  std::erase_if(waiting, [&](const auto& entry) {
+    const auto& [kind, fence] = entry;
+    if (kind.readers) {
+      users = users || kind.number;
+      return kind.number.has_value();
+    }
+    if (living.contains(kind.stream)) return false;
+    extents.insert(extents.end(), fence.extents.begin(), fence.extents.end());
+    return true;
+  });
+  if (users) fence_readers(number, std::nullopt);
+  waiting[kind_of(message)] = {std::move(message), std::move(extents)};
+  // Those of living groups stay. So that not each further one is a reason to look at all of them:
+  members_.at(number).fences_waiting_max = std::max(fences_waiting_min, 2 * waiting.size());
 }
 
 void HomeMembers::send_fences(std::uint16_t number) {
-  Member& member = members_.at(number);
-  // One that is away closes nothing; once it is back it is told again.
-  if (member.absence) return;
-  for (const auto& fence : member.fences) {
-    // One of a kind at a time: what comes meanwhile joins the next one.
-    const bool waits = std::ranges::any_of(member.fences, [&](const auto& other) {
-      return other->under_way && other->message.stream == fence->message.stream &&
-             other->message.incarnation == fence->message.incarnation && other->message.rank == fence->message.rank;
-    });
-    if (waits || std::exchange(fence->under_way, true)) continue;
-    member.link->ask(MessageType::member_fence, fence->message, MessageType::done, fence_timeout_ms, alive_,
-                     [this, number, fence](const Result<protocol::Message>& answer) {
-                       fence->under_way = false;
-                       if (!answer) {
-                         set_absent(number, answer.error().message());
-                         return;
-                       }
-                       members_.at(number).fences.remove(fence);
-                       for (const Extent& extent : fence->extents) events_.release(extent);
-                       send_fences(number);
-                     });
+  const Member& member = members_.at(number);
+  std::vector<FenceKind> kinds;
+  for (const auto& [kind, fence] : member.fences_waiting) {
+    if (member.fences_sent.size() + kinds.size() >= fences_sent_max) break;
+    if (!member.fences_sent.contains(kind)) kinds.push_back(kind);
   }
+  for (const FenceKind& kind : kinds) send_fence(number, kind);
+}
+
+void HomeMembers::send_fence(std::uint16_t number, const FenceKind& kind) {
+  Member& member = members_.at(number);
+  // One that is away closes nothing; once it is back it is told again. What comes while one of the kind is under way
+  // joins the next one.
+  if (member.absence || member.fences_sent.size() >= fences_sent_max || member.fences_sent.contains(kind)) return;
+  auto taken = member.fences_waiting.extract(kind);
+  if (!taken) return;
+  const Fence& fence = member.fences_sent.emplace(kind, std::move(taken.mapped())).first->second;
+  member.link->ask(MessageType::member_fence, fence.message, MessageType::done, fence_timeout_ms, alive_,
+                   [this, number, kind](const Result<protocol::Message>& answer) {
+                     Fence told = std::move(members_.at(number).fences_sent.extract(kind).mapped());
+                     if (!answer) {
+                       set_absent(number, answer.error().message());
+                       add_fence(number, std::move(told.message), told.extents);
+                       return;
+                     }
+                     for (const Extent& extent : told.extents) events_.release(extent);
+                     took_fence(number, kind);
+                     send_fences(number);
+                   });
 }
 
 std::vector<Extent> HomeMembers::fenced_space() const {
   std::vector<Extent> extents;
   for (const auto& [number, member] : members_) {
-    for (const auto& fence : member.fences) extents.insert(extents.end(), fence->extents.begin(), fence->extents.end());
+    for (const Fences* const fences : {&member.fences_waiting, &member.fences_sent})
+      for (const auto& [kind, fence] : *fences)
+        extents.insert(extents.end(), fence.extents.begin(), fence.extents.end());
   }
   return extents;
 }
@@ -361,11 +459,12 @@ void HomeMembers::send_probe(std::uint16_t number) {
 }
 
 bool HomeMembers::may_free_space() const {
-  return std::ranges::any_of(members_, [](const auto& entry) {
+  const auto frees = [](const auto& fence) { return !fence.second.extents.empty(); };
+  return std::ranges::any_of(members_, [&](const auto& entry) {
     const Member& member = entry.second;
     return !member.absence &&
-           (!member.wanted.empty() || !member.probing.empty() ||
-            std::ranges::any_of(member.fences, [](const auto& fence) { return !fence->extents.empty(); }));
+           (!member.wanted.empty() || !member.probing.empty() || std::ranges::any_of(member.fences_waiting, frees) ||
+            std::ranges::any_of(member.fences_sent, frees));
   });
 }
 

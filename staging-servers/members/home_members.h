@@ -3,9 +3,9 @@
 // their answers are still to come.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,10 +28,11 @@ class HomeMembers final : public OtherMembers {
  public:
   /// What the reservation does when something has changed.
   struct Events {
-    std::function<void(const Extent&)> release;      ///< is free again
-    std::function<void()> space_changed;             ///< waiters for space may have some
-    std::function<void(std::uint16_t member)> went;  ///< it does not answer any more
-    std::function<void(std::uint16_t member)> came;  ///< it answers; its storage may be another one
+    std::function<void(const Extent&)> release;         ///< is free again
+    std::function<void()> space_changed;                ///< waiters for space may have some
+    std::function<void(std::uint16_t member)> went;     ///< it does not answer any more
+    std::function<void(std::uint16_t member)> came;     ///< it answers; its storage may be another one
+    std::function<std::vector<std::string>()> writing;  ///< uuids of the streams whose writer groups live
     /// It answers, with an older copy: asked after each look, until take_for_current() was called. Which start of its
     /// server that is.
     std::function<void(std::uint16_t member, std::uint64_t server_run)> is_old;
@@ -46,10 +47,12 @@ class HomeMembers final : public OtherMembers {
   };
 
   /// All of these outlive it. `folder`: the reservation's, for what is to survive.
-  HomeMembers(const Services& services, Segments& segments, std::string folder, Events events);
+  HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation, std::string folder,
+              Events events);
   ~HomeMembers() override;
 
   const std::string* absence(std::uint16_t member) const override;
+  bool was_looked_at(std::uint16_t member) const override { return members_.at(member).looked_at; }
   const std::string* old_copy(std::uint16_t member) const override;
   /// Why this server must not serve the reservation; empty: it may.
   const std::string& trouble() const noexcept { return trouble_; }
@@ -68,7 +71,10 @@ class HomeMembers final : public OtherMembers {
   void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
              const std::vector<Extent>& extents) override;
   void fence_before(std::uint64_t access_generation) override;
+  void fence_reader(uid_t uid) override;
   std::vector<Extent> fenced_space() const override;
+  /// How many are still to be answered.
+  std::size_t fences_left() const;
   bool nobody_writes(std::uint32_t segment) override;
   bool may_free_space() const override;
   void sync(const std::set<std::uint32_t>& segments, Synced done) override;
@@ -79,23 +85,39 @@ class HomeMembers final : public OtherMembers {
   struct Fence {
     wire::MemberFenceT message;
     std::vector<Extent> extents;
-    bool under_way = false;
   };
+  /// Of one kind one is under way at most, and one waits. Those of a stream's ranks follow that of its group.
+  struct FenceKind {
+    std::string stream;  ///< empty: of all
+    bool readers = false;
+    std::optional<std::uint32_t> number;  ///< of a rank, or of the user who reads
+
+    auto operator<=>(const FenceKind&) const = default;
+  };
+  using Fences = std::map<FenceKind, Fence>;
+  static constexpr std::size_t fences_waiting_min = 1024;
+  static FenceKind kind_of(const wire::MemberFenceT& message);
   struct Member {
     MemberLink* link = nullptr;
     MemberLink* looks = nullptr;  ///< its own way: a sync may take longer than the member waits to hear of its home
+    MemberLink* syncs = nullptr;  ///< likewise: fences and probes of others do not wait for it
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
-    std::uint64_t syncs = 0;         ///< the highest of its answers, maybe of an earlier run of this server
-    std::uint64_t stored_syncs = 0;  ///< what of that this server has on disk
-    std::uint64_t told_syncs = 0;    ///< what the last look has said of it
-    std::optional<std::string> absence = "has not been asked yet";
-    bool answers = false;          ///< it did when it was last asked, also where it counts as absent
-    bool old = false;              ///< its copy is an older one; then `absence` says so
-    bool becomes_current = false;  ///< take_for_current() is under way
+    std::uint64_t counter = 0;         ///< the highest of its syncs, maybe for an earlier run of this server
+    std::uint64_t stored_counter = 0;  ///< what of that this server has on disk
+    std::uint64_t told_counter = 0;    ///< what the last look has said of it
+    bool answers = false;              ///< it did when it was last asked, also where it counts as absent
+    bool old = false;                  ///< its copy is an older one; then `absence` says so
+    bool becomes_current = false;      ///< take_for_current() is under way
+    std::optional<std::string> absence;
+    bool looked_at = false;          ///< one look has come to something
     std::int64_t away_since_ns = 0;  ///< wall clock
     bool asked = false;              ///< the answer to a look is to come
-    std::list<std::shared_ptr<Fence>> fences;
+    bool has_answered = false;
+    Fences fences_waiting;
+    std::size_t fences_waiting_max = fences_waiting_min;  ///< beyond it those of groups that are gone become one
+    Fences fences_sent;
+    std::size_t groups_fenced = 0;    ///< since it was told of all groups that are gone
     std::set<std::uint32_t> wanted;   ///< segments to be probed
     std::set<std::uint32_t> probing;  ///< the question is under way, and nobody got a permit since
   };
@@ -108,9 +130,16 @@ class HomeMembers final : public OtherMembers {
   /// Whether its copy and this server's are as old as they should be.
   void compare_syncs(std::uint16_t member, const wire::MemberShareState& share);
   void set_absent(std::uint16_t member, const std::string& why);
+  /// Once `absence` says why.
   void set_away(std::uint16_t member);
+  wire::MemberFenceT fence_below(std::uint64_t number) const;
+  void fence_earlier_run(std::uint16_t member);
+  void fence_readers(std::uint16_t member, std::optional<uid_t> uid);
   void send_fences(std::uint16_t member);
-  void add_fence(std::uint16_t member, wire::MemberFenceT message, std::vector<Extent> extents);
+  void send_fence(std::uint16_t member, const FenceKind& kind);
+  void add_fence(std::uint16_t member, wire::MemberFenceT message, const std::vector<Extent>& extents);
+  void took_fence(std::uint16_t member, const FenceKind& kind);
+  void fold_fences(std::uint16_t member);
   void send_probe(std::uint16_t member);
   struct SyncRound;
   void ask_sync(std::uint16_t member, wire::MemberSyncT message, const std::shared_ptr<SyncRound>& round);
@@ -130,7 +159,7 @@ class HomeMembers final : public OtherMembers {
   std::string trouble_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own
   std::uint64_t next_number_;                ///< of permits; above all that an earlier run can have given
-  std::uint64_t access_generation_;          ///< of the reservation, that permits are good for
+  std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
   log::Limited lines_;

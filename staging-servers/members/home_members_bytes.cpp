@@ -54,7 +54,7 @@ void HomeMembers::ask_sync(std::uint16_t number, wire::MemberSyncT message, cons
   Member& member = members_.at(number);
   message.reservation = segments_.record().id;
   message.server_run = member.server_run;
-  member.link->ask(MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
+  member.syncs->ask(MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
                    [this, number, round](const Result<protocol::Message>& answer) {
                      took_sync(number, answer, *round);
                      if (--round->left == 0) store_syncs(round);
@@ -66,7 +66,7 @@ void HomeMembers::took_sync(std::uint16_t number, const Result<protocol::Message
   if (body) {
     round.incarnations[number] = (*body)->storage_incarnation();
     Member& member = members_.at(number);
-    member.syncs = std::max(member.syncs, (*body)->syncs());
+    member.counter = std::max(member.counter, (*body)->syncs());
     return;
   }
   Error error = body.error();
@@ -84,7 +84,7 @@ void HomeMembers::store_syncs(const std::shared_ptr<SyncRound>& round) {
     return;
   }
   std::vector<std::uint64_t> counters(segments_.record().members.size());
-  for (const auto& [number, member] : members_) counters[number] = member.syncs;
+  for (const auto& [number, member] : members_) counters[number] = member.counter;
   services_.sync_worker.add([this, round, counters = std::move(counters), folder = folder_, &device = services_.device,
                              &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
     auto stored = store_sync_counters(device, folder, counters);
@@ -94,7 +94,7 @@ void HomeMembers::store_syncs(const std::shared_ptr<SyncRound>& round) {
         round->done(fail(stored.error()));
         return;
       }
-      for (auto& [number, member] : members_) member.stored_syncs = std::max(member.stored_syncs, counters[number]);
+      for (auto& [number, member] : members_) member.stored_counter = std::max(member.stored_counter, counters[number]);
       round->done(std::move(round->incarnations));
     });
   });
@@ -108,7 +108,7 @@ void HomeMembers::take_for_current(std::uint16_t number) {
   const auto [first, end] = segments_.layout().segments_of(number);
   for (std::uint32_t segment = first; segment < end; ++segment)
     if (!segments_.has_failed(segment) && segments_.damage_of(segment) == nullptr) message.segments.push_back(segment);
-  message.syncs_before = member.syncs;
+  message.syncs_before = member.counter;
   auto round = std::make_shared<SyncRound>();
   round->left = 1;
   round->done = [this, number](const Result<std::map<std::uint16_t, std::uint64_t>>& synced) {

@@ -41,20 +41,21 @@ std::vector<std::uint8_t> numbers_from(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<MemberCall>> MemberCall::open(const std::string& server, const fabric::Token& token,
-                                                     Deadline deadline, const std::atomic<bool>& ending) {
+Result<std::unique_ptr<MemberCall>> MemberCall::open(const std::string& server, const std::string& uuid,
+                                                     const fabric::Token& token, Deadline deadline,
+                                                     const std::atomic<bool>& ending) {
   ASSIGN_OR_RETURN(const auto place, parse_server(server));
   const auto keep_waiting = [&ending] { return ending ? Result<void>(ends()) : Result<void>(); };
   ASSIGN_OR_RETURN(auto socket, fabric::connect_tcp(place.host, place.port, deadline, keep_waiting));
   std::unique_ptr<MemberCall> call(new MemberCall(std::move(socket), ending));
-  if (auto proved = call->prove(token, deadline); !proved) {
+  if (auto proved = call->prove(uuid, token, deadline); !proved) {
     if (proved.error().where.empty()) proved.error().where = server;
     return fail(std::move(proved.error()));
   }
   return call;
 }
 
-Result<void> MemberCall::prove(const fabric::Token& token, Deadline deadline) {
+Result<void> MemberCall::prove(const std::string& uuid, const fabric::Token& token, Deadline deadline) {
   const fabric::Nonce nonce = fabric::draw_nonce();
   wire::RemoteHelloT hello;
   hello.version = protocol::protocol_version;
@@ -84,6 +85,9 @@ Result<void> MemberCall::prove(const fabric::Token& token, Deadline deadline) {
   socket_.encrypt(agreement.client_cipher());
   ASSIGN_OR_RETURN(auto welcome, wait(last_request_, deadline));
   ASSIGN_OR_RETURN(welcome, expected_of(std::move(welcome), MessageType::welcome));
+  ASSIGN_OR_RETURN(const auto greeted, protocol::body_of<wire::Welcome>(welcome));
+  if (protocol::text_of(greeted->root_uuid()) != uuid)
+    return fail(ErrorCode::refused, "another server of the pool answers at this address");
   return {};
 }
 

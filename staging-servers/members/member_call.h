@@ -21,8 +21,10 @@ class MemberCall {
  public:
   /// Connects to HOST:PORT and shows the token. Once `ending` is true nothing is waited for any more. Errors:
   /// disconnected, timeout, cancelled; permission_denied (another key).
-  static Result<std::unique_ptr<MemberCall>> open(const std::string& server, const fabric::Token& token,
-                                                  Deadline deadline, const std::atomic<bool>& ending);
+  /// refused if the server there has another root: somebody may listen at a port whose server is down, and pass on.
+  static Result<std::unique_ptr<MemberCall>> open(const std::string& server, const std::string& uuid,
+                                                  const fabric::Token& token, Deadline deadline,
+                                                  const std::atomic<bool>& ending);
 
   /// The answer, or the error of a Failure. Once the connection has ended, is_broken() is true.
   Result<protocol::Message> ask(protocol::MessageType type, std::span<const std::uint8_t> body,
@@ -31,7 +33,7 @@ class MemberCall {
 
  private:
   MemberCall(Descriptor socket, const std::atomic<bool>& ending) : socket_(std::move(socket), 0), ending_(ending) {}
-  Result<void> prove(const fabric::Token& token, Deadline deadline);
+  Result<void> prove(const std::string& uuid, const fabric::Token& token, Deadline deadline);
   Result<protocol::Message> wait(std::uint32_t request, Deadline deadline);
 
   protocol::MessageSocket socket_;

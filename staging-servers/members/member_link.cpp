@@ -41,10 +41,13 @@ Result<protocol::Message> MemberLink::call(const std::optional<PoolServer>& plac
                                            protocol::MessageType expected, std::int64_t timeout_ms) {
   if (!place) return fail(ErrorCode::disconnected, "the pool's manager has not told where the server is", uuid_);
   // It may have been started anew elsewhere.
-  if (call_ && (call_->is_broken() || called_ != place->server)) call_.reset();
+  const bool is_over = renew_.exchange(false);
+  if (call_ && (is_over || call_->is_broken() || called_ != place->server)) call_.reset();
+  // All but looks may be asked twice; they are to notice that the server was started anew.
+  const bool may_repeat = call_ != nullptr && type != protocol::MessageType::member_look;
   if (!call_) {
     if (failure_ && monotonic_ns() - failed_ns_ < failure_holds_ns) return fail(*failure_);
-    auto opened = MemberCall::open(place->server, token, Deadline::after_ms(connect_timeout_ms), ending_);
+    auto opened = MemberCall::open(place->server, uuid_, token, Deadline::after_ms(connect_timeout_ms), ending_);
     if (!opened) {
       failure_ = opened.error();
       failed_ns_ = monotonic_ns();
@@ -56,6 +59,9 @@ Result<protocol::Message> MemberLink::call(const std::optional<PoolServer>& plac
   }
   auto answer = call_->ask(type, body, expected, Deadline::after_ms(timeout_ms));
   if (call_->is_broken()) call_.reset();
+  // What was kept open ended with an earlier start of the server: that is no reason to take it for away.
+  const bool was_stale = !call_ && answer.error().code == ErrorCode::disconnected;
+  if (may_repeat && was_stale) return call(place, token, type, body, expected, timeout_ms);
   return answer;
 }
 

@@ -106,7 +106,7 @@ Result<void> MemberSession::open_to_write(const fabric::Permit& permit, std::vec
   const auto& window = window_;
   for (const std::uint32_t segment : permit.segments) {
     if (!window->has_segment(segment)) {
-      ASSIGN_OR_RETURN(auto file, space.segments().open_file(segment, OpenMode::read_write));
+      ASSIGN_OR_RETURN(auto file, space.segments().open_for_client(segment, OpenMode::read_write));
       window->add_segment(segment, std::move(file));
     }
     window->allow({segment, 0, space.segments().record().segment_bytes});
@@ -156,8 +156,7 @@ Result<fabric::Transfer> MemberSession::transfer_of(const wire::BytesGetT& asked
   for (const wire::Extent& extent : asked.extents) {
     auto& file = files[extent.segment()];
     if (!file) {
-      ASSIGN_OR_RETURN(auto opened, segments.open_file(extent.segment(), OpenMode::read));
-      file = std::move(opened);
+      ASSIGN_OR_RETURN(file, segments.shared_to_read(extent.segment()));
     }
     transfer.pieces.push_back({file, extent.offset(), extent.length()});
   }

@@ -23,6 +23,8 @@ namespace {
 
 constexpr std::int64_t closing_pause_ns = 5'000'000;
 constexpr std::size_t read_at_once_bytes = std::size_t{1} << 20;
+/// Users of whom it is known apart up to which number their permits are void.
+constexpr std::size_t readers_known_max = 1024;
 
 struct PlacedExtent {
   std::size_t file = 0;
@@ -124,9 +126,18 @@ Result<void> MemberShare::check_own(const std::vector<wire::Extent>& extents) co
   return {};
 }
 
+std::uint64_t MemberShare::Fence::highest() const {
+  std::uint64_t highest = group_below;
+  for (const auto& [rank, below] : ranks_below) highest = std::max(highest, below);
+  return highest;
+}
+
 bool MemberShare::is_void(const fabric::Permit& permit) const {
-  if (permit.number < all_below_) return true;
-  if (!permit.writes()) return false;
+  if (!permit.writes()) {
+    const auto own = reader_below_.find(permit.uid);
+    return permit.number < readers_below_ || (own != reader_below_.end() && permit.number < own->second);
+  }
+  if (permit.number < writers_below_ && !spared_.contains(permit.stream)) return true;
   const auto fence = fences_.find(permit.stream);
   if (fence == fences_.end()) return false;
   // A group that has ended gets no further permits, however they are numbered.
@@ -164,26 +175,44 @@ void MemberShare::detach(MemberSession& session) {
   sessions_.erase(&session);
 }
 
-void MemberShare::fence(const wire::MemberFenceT& asked, std::function<void()> closed) {
+void MemberShare::note_fence(const wire::MemberFenceT& asked) {
+  if (asked.readers) {
+    std::uint64_t& below = asked.reader ? reader_below_[*asked.reader] : readers_below_;
+    below = std::max(below, asked.below);
+    if (reader_below_.size() > readers_known_max)
+      for (const auto& [uid, number] : reader_below_) readers_below_ = std::max(readers_below_, number);
+    std::erase_if(reader_below_, [this](const auto& reader) { return reader.second <= readers_below_; });
+    return;
+  }
   if (asked.stream.empty()) {
-    all_below_ = std::max(all_below_, asked.below);
-  } else {
-    Fence& fence = fences_[asked.stream];
-    if (asked.rank) {
-      std::uint64_t& below = fence.ranks_below[*asked.rank];
-      below = std::max(below, asked.below);
-    } else if (asked.incarnation >= fence.incarnation) {
-      fence.incarnation = asked.incarnation;
-      fence.group_below = asked.below;
-      fence.ranks_below.clear();
-    }
+    if (asked.below < writers_below_) return;
+    writers_below_ = asked.below;
+    spared_ = {asked.but.begin(), asked.but.end()};
+    std::erase_if(fences_, [this](const auto& entry) {
+      const auto& [stream, fence] = entry;
+      return !spared_.contains(stream) && fence.highest() <= writers_below_;
+    });
+    return;
   }
+  Fence& fence = fences_[asked.stream];
+  if (asked.rank) {
+    std::uint64_t& below = fence.ranks_below[*asked.rank];
+    below = std::max(below, asked.below);
+  } else if (asked.incarnation >= fence.incarnation) {
+    fence.incarnation = asked.incarnation;
+    fence.group_below = std::max(fence.group_below, asked.below);
+    // One that comes late says nothing of what was said of its ranks since.
+    std::erase_if(fence.ranks_below, [&](const auto& rank) { return rank.second <= asked.below; });
+  }
+}
+
+void MemberShare::fence(const wire::MemberFenceT& asked, std::function<void()> closed) {
+  note_fence(asked);
   // What is void and was shown already ends with its connection.
-  const auto sessions = sessions_;
-  for (const auto& [session, permit] : sessions) {
-    if (!is_void(permit)) continue;
-    session->end("the home has taken back what its permit said");
-  }
+  std::vector<MemberSession*> ended;
+  for (const auto& [session, permit] : sessions_)
+    if (is_void(permit)) ended.push_back(session);
+  for (MemberSession* const session : ended) session->end("the home has taken back what its permit said");
   fail_point("server.member.fenced");
   told_when_closed_.push_back(std::move(closed));
   answer_when_closed();

@@ -85,8 +85,12 @@ class MemberShare {
     std::uint64_t group_below = 0;  ///< permits of `incarnation` and those before it
     std::uint32_t incarnation = 0;
     std::map<std::uint32_t, std::uint64_t> ranks_below;  ///< of the incarnation after it, or later ones, by rank
+
+    /// All permits that it voids have lower numbers.
+    std::uint64_t highest() const;
   };
   bool is_void(const fabric::Permit& permit) const;
+  void note_fence(const wire::MemberFenceT& asked);
   void answer_when_closed();
   struct Stored;
   /// In the sync worker, the only one that touches `stored`.
@@ -100,8 +104,12 @@ class MemberShare {
   std::vector<std::function<void()>> told_when_closed_;
   std::optional<EventLoop::TimerId> closing_timer_;
   std::optional<EventLoop::TimerId> silence_timer_;
-  std::uint64_t all_below_ = 0;
-  std::map<std::string, Fence> fences_;  ///< by stream
+  // Permits with lower numbers are void:
+  std::uint64_t writers_below_ = 0;  ///< but those of `spared_`
+  std::set<std::string> spared_;     ///< streams
+  std::uint64_t readers_below_ = 0;
+  std::map<std::uint32_t, std::uint64_t> reader_below_;  ///< by user, where it is higher
+  std::map<std::string, Fence> fences_;                  ///< by stream
   std::uint64_t permit_seen_ = 0;
   std::int64_t heard_ns_ = 0;  ///< monotonic
   std::uint64_t syncs_ = 0;       ///< the last one's number, which may not be stored yet

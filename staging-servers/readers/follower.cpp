@@ -20,9 +20,18 @@ void Follower::open(const wire::ReaderOpenT& asked, Followers* found, Deadline d
   latest_only = asked.latest_only;
   distribution = static_cast<StepDistribution>(asked.distribution);
   follow = asked.follow;
+  on_unavailable = static_cast<OnUnavailable>(asked.on_unavailable);
   wait_since_ns = wall_clock_ns();
   if (!deadline.is_never()) open_timer_ = loop_.at(deadline.at_ns(), [this] { give_up_waiting(); });
   wait_for(found);
+}
+
+wire::StepEventT Follower::not_ready(const Followers* followers) const {
+  wire::StepEventT event;
+  event.kind = static_cast<std::uint8_t>(NextStep::Kind::not_ready);
+  if (followers != nullptr) event.status = static_cast<std::uint8_t>(followers->state().status);
+  event.text = absence;
+  return event;
 }
 
 void Follower::wait_for(Followers* found) {

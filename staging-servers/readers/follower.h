@@ -49,6 +49,7 @@ class Follower {
   Watermark min_watermark = Watermark::committed;
   bool latest_only = false;
   bool follow = true;
+  OnUnavailable on_unavailable = OnUnavailable::wait;
   StepDistribution distribution = StepDistribution::stream_default;
   std::uint64_t first_step = 0;   ///< takes none before
   std::optional<RunEnd> run_end;  ///< another run has begun
@@ -57,6 +58,7 @@ class Follower {
   bool rewound = false;
   StreamStatus told_status = StreamStatus::waiting;
   bool status_to_tell = false;
+  std::string absence;             ///< why its next step, which is there, is not given; empty: nothing keeps it
   std::string refusal_to_tell;     ///< why a writer that it waits for was refused; empty: nothing to tell
   std::int64_t wait_since_ns = 0;  ///< of what it waits for, or of the Open that waits; wall clock
 
@@ -95,8 +97,8 @@ class Follower {
   virtual void come(ReaderSession& session, Followers* found) = 0;
   /// One of them asks for the next step.
   virtual Result<void> ask(ReaderSession& session, std::uint32_t request, const wire::StepWaitT& wait) = 0;
-  /// What there is to say is said now, since somebody polls.
-  virtual void poll() = 0;
+  /// What there is to say is said now, since somebody polls, who is told why the next step is not given.
+  virtual wire::StepEventT poll() = 0;
   virtual Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move) = 0;
   /// Its reader is gone, but steps that it gave are still held.
   virtual void left(ReaderSession& session) = 0;
@@ -122,6 +124,8 @@ class Follower {
   void stop_opening(const Error& error);
 
  protected:
+  /// There is no step for it yet, and why.
+  wire::StepEventT not_ready(const Followers* followers) const;
   /// Takes the options, and joins the stream now or when it is there. `found`: null if there is none yet.
   void open(const wire::ReaderOpenT& asked, Followers* found, Deadline deadline);
   void leave_opening();

@@ -12,6 +12,7 @@
 #include "readers/carried_step.h"
 #include "readers/reader_registry.h"
 #include "readers/reader_session.h"
+#include "readers/step_descriptor.h"
 #include "space/reservation_space.h"
 
 namespace forebay::server {
@@ -23,16 +24,6 @@ namespace {
 constexpr std::int64_t writers_lead_ns = 50'000;
 constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
 constexpr std::uint32_t steps_listed_max = 4096;
-
-wire::AttributeSetT to_wire(const journal::AttributeSetT& set) {
-  wire::AttributeSetT told;
-  told.step = set.step;
-  for (const journal::Extent& extent : set.extents)
-    told.extents.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
-  told.bytes = set.bytes;
-  told.crc = set.crc;
-  return told;
-}
 
 }  // namespace
 
@@ -51,6 +42,8 @@ Followers::Followers(FollowedStream& stream, const storage::StreamState& state, 
       pins_(stream, state, space, registry),
       cursors_(stream, state),
       sharing_(state, readers_),
+      next_steps_(state, sharing_,
+                  [this](const journal::StepCommittedT& step) { return absence_of(space_.segments().others(), step); }),
       writer_waits_(stream, state) {
   registry_.add(*this);
 }
@@ -174,26 +167,43 @@ std::uint64_t Followers::taken_limit(const Follower& reader) const {
   return reader.run_end ? std::min(limit, reader.run_end->step) : limit;
 }
 
-const storage::StepState* Followers::next_for(Follower& reader) {
-  const std::uint64_t limit = taken_limit(reader);
-  if (sharing_.shares(reader)) return sharing_.next(reader, limit);
-  const storage::StepState* step = first_kept(state_, reader.position, limit);
-  if (step == nullptr) return nullptr;
-  if (reader.latest_only) step = &std::prev(state_.steps.lower_bound(limit))->second;
-  reader.skipped += state_.committed_since(reader.position) - state_.committed_since(step->committed.step);
-  return step;
+bool Followers::answer_absence(Follower& reader, const NextStepFound& next) {
+  const bool is_told = reader.absence == (next.absence ? next.absence->what : "");
+  reader.absence = next.absence ? next.absence->what : "";
+  wire::StepEventT notice;
+  notice.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
+  notice.status = static_cast<std::uint8_t>(state_.status);
+  if (!next.passed_over.empty()) {
+    notice.text = next.passed_over;
+    reader.tell(std::move(notice));
+    stream_.readers_moved();
+    return true;
+  }
+  if (!next.absence || !next.absence->is_known) return false;
+  if (reader.on_unavailable == OnUnavailable::error) {
+    reader.refuse({ErrorCode::unavailable, next.absence->what + "; ask again later, or set OnUnavailable=skip",
+                   "stream " + stream_.path()});
+    return true;
+  }
+  // Once: the next wait may be a long one.
+  if (is_told) return false;
+  notice.text = "waiting for a server that is away: " + reader.absence;
+  reader.tell(std::move(notice));
+  return true;
 }
 
-bool Followers::answer_end(Follower& reader) {
+bool Followers::answer_end(Follower& reader, bool step_left) {
   const storage::StreamState& state = state_;
   const bool over = state.status == StreamStatus::ended || state.status == StreamStatus::failed ||
                     (state.status == StreamStatus::interrupted && stream_.grace_over());
   // Steps that are committed but not durable yet come later.
-  const bool everything_seen = state.status == StreamStatus::failed || visible_limit(reader) >= state.next_step;
+  const bool everything_seen =
+      !step_left && (state.status == StreamStatus::failed || visible_limit(reader) >= state.next_step);
   wire::StepEventT event;
   event.status = static_cast<std::uint8_t>(state.status);
   event.text = state.status_text;
   if (reader.run_end) {
+    if (step_left) return false;
     // What becomes of the stream now is another run's.
     if (visible_limit(reader) < reader.run_end->step && state.status != StreamStatus::failed) return false;
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
@@ -232,14 +242,16 @@ bool Followers::answer_refusal(Follower& reader) {
 
 void Followers::serve(Follower& reader) {
   if (!reader.waits() || reader.closing()) return;
-  if (const storage::StepState* step = next_for(reader)) {
-    reader.position = step->committed.step + 1;
+  const NextStepFound next = next_steps_.find(reader, taken_limit(reader));
+  if (answer_absence(reader, next)) return;
+  if (next.step != nullptr && !next.absence) {
+    next_steps_.take(reader, *next.step);
     const bool rewound = std::exchange(reader.rewound, false);
-    reader.give(*step, rewound, std::exchange(reader.skipped, 0));
+    reader.give(*next.step, rewound, std::exchange(reader.skipped, 0));
     stream_.readers_moved();
     return;
   }
-  if (answer_end(reader) || answer_refusal(reader)) return;
+  if (answer_end(reader, next.step != nullptr) || answer_refusal(reader)) return;
   if (reader.min_watermark == Watermark::durable) stream_.make_durable_soon();
 }
 
@@ -271,10 +283,20 @@ void Followers::serve_first(std::uint64_t size_bytes) {
 
 void Followers::serve_rest_later() {
   if (std::ranges::none_of(readers_, [](const auto& entry) { return entry.second->waits(); })) return;
-  deferred_ = loop_.at(monotonic_ns() + writers_lead_ns, [this] {
+  serve_at(monotonic_ns() + writers_lead_ns);
+}
+
+void Followers::serve_at(std::int64_t time_ns) {
+  deferred_ = loop_.at(time_ns, [this] {
     deferred_.reset();
     serve_all();
   });
+}
+
+void Followers::steps_dropped() {
+  const bool any_waits = std::ranges::any_of(
+      readers_, [](const auto& entry) { return entry.second->waits() && !entry.second->absence.empty(); });
+  if (any_waits && !deferred_) serve_at(monotonic_ns());
 }
 
 void Followers::status_changed() {
@@ -297,37 +319,16 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
                         wire::StepEventT event) {
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
   event.status = static_cast<std::uint8_t>(state_.status);
-  event.step = std::make_unique<wire::StepDescriptorT>();
-  event.step->pinned = pins_.pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
+  const StepKey key{step.committed.epoch, step.committed.step};
+  const bool pinned = pins_.pin(session, key, step.committed.size_bytes);
+  auto described = describe(space_.segments(), step.committed, pinned && !session.connection().is_remote(),
+                            session.connection().peer().uid);
+  event.step = std::move(described.descriptor);
+  event.step->pinned = pinned;
   event.step->summary = std::make_unique<wire::StepSummary>(protocol::to_wire(stream_.summary(step)));
-  event.step->fresh = stream_.committed_lately({step.committed.epoch, step.committed.step});
-  std::vector<std::uint32_t> wanted;
-  event.step->may_map = event.step->pinned && !session.connection().is_remote();
-  for (const auto& part : step.committed.parts) {
-    auto reference = std::make_unique<wire::PartReferenceT>();
-    reference->rank = part->rank;
-    reference->metadata_bytes = part->metadata_bytes;
-    reference->metadata_crc = part->metadata_crc;
-    for (const auto& extent : part->metadata)
-      reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
-    if (part->attributes) {
-      reference->attributes = std::make_unique<wire::AttributeSetT>(to_wire(*part->attributes));
-      for (const auto& extent : part->attributes->extents) wanted.push_back(extent.segment());
-    }
-    for (const auto& extent : part->extents) {
-      if (!space_.segments().is_own(extent.segment())) {
-        // Who may truncate it there is not known here.
-        event.step->may_map = false;
-        continue;
-      }
-      wanted.push_back(extent.segment());
-      event.step->may_map =
-          event.step->may_map && space_.segments().may_map(extent.segment(), session.connection().peer().uid);
-    }
-    event.step->parts.push_back(std::move(reference));
-  }
+  event.step->fresh = stream_.committed_lately(key);
   if (session.connection().is_remote()) carry(space_.segments(), step.committed, *event.step);
-  auto descriptors = session.descriptors_for(wanted, event.segments);
+  auto descriptors = session.descriptors_for(described.segments, event.segments);
   fail_point("server.deliver.before_answer");
   session.connection().answer(protocol::MessageType::step_event, request, event, std::move(descriptors));
 }

@@ -18,6 +18,7 @@
 #include "readers/consumer_cursors.h"
 #include "readers/followed_stream.h"
 #include "readers/follower.h"
+#include "readers/next_steps.h"
 #include "readers/step_pins.h"
 #include "readers/step_sharing.h"
 #include "readers/writer_waits.h"
@@ -83,6 +84,8 @@ class Followers {
   void serve_rest_later();
   /// Those now: before steps are dropped.
   void serve_deferred();
+  /// Those who waited for one of them to be there have another look, soon.
+  void steps_dropped();
 
   /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the reader
   /// takes.
@@ -135,12 +138,14 @@ class Followers {
   void set_range(Follower& reader, const wire::ReaderOpenT& asked) const;
   /// The step that a reader which has just come is to get first.
   std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& asked) const;
-  const storage::StepState* next_for(Follower& reader);
   std::uint64_t visible_limit(const Follower& reader) const;
   /// What is visible, and of its run.
   std::uint64_t taken_limit(const Follower& reader) const;
   ReaderSession* find(std::uint64_t session) const;
-  bool answer_end(Follower& reader);
+  void serve_at(std::int64_t time_ns);
+  /// `step_left`: there is one that cannot be given now.
+  bool answer_end(Follower& reader, bool step_left);
+  bool answer_absence(Follower& reader, const NextStepFound& next);
   bool answer_refusal(Follower& reader);
 
   FollowedStream& stream_;
@@ -154,6 +159,7 @@ class Followers {
   StepPins pins_;
   ConsumerCursors cursors_;
   StepSharing sharing_;
+  NextSteps next_steps_;
   WriterWaits writer_waits_;
   std::optional<EventLoop::TimerId> deferred_;
 };

@@ -38,7 +38,9 @@ void Followers::describe_waits(std::vector<StreamWait>& waits) const {
     // It may be one that others of its consumer have left to it.
     const std::uint64_t step = std::max(reader->position, limit);
     std::string wanted = fmt::format("step {}", step);
-    if (step < state_.next_step) {
+    if (!reader->absence.empty()) {
+      wanted = reader->absence;
+    } else if (step < state_.next_step) {
       wanted += " to be durable";
     } else if (state_.status == StreamStatus::interrupted) {
       wanted += ", for a restart of its writer";

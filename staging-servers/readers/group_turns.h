@@ -19,10 +19,11 @@ namespace forebay::server {
 
 /// What a turn brought to all ranks.
 struct TurnAnswer {
-  std::optional<NextStep::Kind> kind;  ///< nothing: an error, `text`
+  std::optional<NextStep::Kind> kind;  ///< nothing: an error, with `text`
   StepKey step;                        ///< of a step
   StreamStatus status = StreamStatus::live;
   std::string text;
+  ErrorCode error = ErrorCode::refused;  ///< of an error
 
   bool operator==(const TurnAnswer&) const = default;
 };

@@ -105,8 +105,9 @@ Result<void> LoneReader::ask(ReaderSession&, std::uint32_t request, const wire::
   return {};
 }
 
-void LoneReader::poll() {
+wire::StepEventT LoneReader::poll() {
   followers_->serve(*this);
+  return not_ready(followers_);
 }
 
 Result<void> LoneReader::move_cursor(ReaderSession&, const wire::CursorMoveT& move) {

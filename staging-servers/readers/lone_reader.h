@@ -29,7 +29,7 @@ class LoneReader final : public Follower {
   void stream_removed() override;
 
   Result<void> ask(ReaderSession& session, std::uint32_t request, const wire::StepWaitT& wait) override;
-  void poll() override;
+  wire::StepEventT poll() override;
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move) override;
   Result<wire::StepsAnswerT> list(ReaderSession& session, std::uint64_t first, std::uint32_t steps_max) override;
   void left(ReaderSession& session) override;

@@ -125,10 +125,7 @@ void ReaderGroup::go_on() {
 
 void ReaderGroup::answer_not_ready() {
   if (!waits()) return;
-  wire::StepEventT event;
-  event.kind = static_cast<std::uint8_t>(NextStep::Kind::not_ready);
-  event.status = static_cast<std::uint8_t>(followers_->state().status);
-  tell(std::move(event));
+  tell(not_ready(followers_));
 }
 
 wire::StepEventT ReaderGroup::event_of_turn() const {
@@ -174,6 +171,7 @@ void ReaderGroup::tell(wire::StepEventT event) {
 
 void ReaderGroup::refuse(const Error& error) {
   TurnAnswer decided;
+  decided.error = error.code;
   decided.text = error.what;
   decide(std::move(decided),
          [&](ReaderSession& session, std::uint32_t request) { session.connection().answer_failure(request, error); });
@@ -181,7 +179,7 @@ void ReaderGroup::refuse(const Error& error) {
 
 Result<void> ReaderGroup::repeat_answer(Member& member, std::uint32_t request) {
   const TurnAnswer& answer = turns_.answer();
-  if (!answer.kind) return fail(ErrorCode::refused, answer.text, where());
+  if (!answer.kind) return fail(answer.error, answer.text, where());
   wire::StepEventT event = event_of_turn();
   event.status = static_cast<std::uint8_t>(answer.status);
   event.text = answer.text;

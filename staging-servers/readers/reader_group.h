@@ -62,7 +62,8 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   void stream_removed() override;
 
   Result<void> ask(ReaderSession& session, std::uint32_t request, const wire::StepWaitT& wait) override;
-  void poll() override {}  // the answer to a rank that polls is the turn's
+  /// The answer to a rank that polls is the turn's.
+  wire::StepEventT poll() override { return not_ready(followers_); }
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move) override;
   Result<wire::StepsAnswerT> list(ReaderSession& session, std::uint64_t first, std::uint32_t steps_max) override;
   void left(ReaderSession& session) override;

@@ -37,12 +37,16 @@ std::string_view difference(const wire::ReaderOpenT& left, const wire::ReaderOpe
   if (left.on_reader_lost != right.on_reader_lost) return "OnReaderLost";
   if (left.turn_timeout_ms != right.turn_timeout_ms) return "TurnTimeoutSecs";
   if (left.lists != right.lists) return "whether they list steps";
+  if (left.on_unavailable != right.on_unavailable) return "OnUnavailable";
   return {};
 }
 
 TurnAnswer answer_of(const wire::TurnT& turn) {
   TurnAnswer answer;
   if (turn.kind != 0) answer.kind = static_cast<NextStep::Kind>(turn.kind);
+  const bool is_known = turn.code >= static_cast<std::uint8_t>(ErrorCode::invalid_argument) &&
+                        turn.code <= static_cast<std::uint8_t>(ErrorCode::unavailable);
+  if (is_known) answer.error = static_cast<ErrorCode>(turn.code);
   if (turn.key) answer.step = {turn.key->epoch(), turn.key->step()};
   answer.status = static_cast<StreamStatus>(turn.status);
   answer.text = turn.text.substr(0, turn_text_max);

@@ -18,6 +18,7 @@
 #include "readers/reader_group.h"
 #include "readers/reader_groups.h"
 #include "readers/reader_registry.h"
+#include "readers/step_extents.h"
 #include "space/reservation_space.h"
 #include "storage/record_check.h"
 
@@ -26,34 +27,6 @@ namespace {
 
 constexpr std::size_t pins_max = 65536;
 constexpr std::size_t extents_max = 4096;
-
-/// Is what is wanted from `from` to `end` there, perhaps in several extents that lie one behind another? What is found
-/// moves `from`.
-bool lies_in(const std::vector<journal::Extent>& extents, const wire::Extent& wanted, std::uint64_t& from,
-             std::uint64_t end) {
-  for (const journal::Extent& extent : extents) {
-    const bool begins = extent.segment() == wanted.segment() && extent.member() == wanted.member() &&
-                        extent.offset() <= from && from - extent.offset() < extent.length();
-    if (!begins) continue;
-    if (range_within(from - extent.offset(), end - from, extent.length())) return true;
-    from = extent.offset() + extent.length();
-  }
-  return false;
-}
-
-/// Does a reader of the step read there: in its space, or in an attribute set that it refers to?
-bool lies_in(const journal::StepCommittedT& step, const wire::Extent& wanted) {
-  std::uint64_t from = wanted.offset();
-  const auto end = checked_add(from, wanted.length());
-  if (!end || wanted.length() == 0) return false;
-  for (const auto& part : step.parts) {
-    if (lies_in(part->extents, wanted, from, *end)) return true;
-  }
-  return std::ranges::any_of(step.parts, [&](const auto& part) {
-    std::uint64_t from_set = wanted.offset();
-    return part->attributes && lies_in(part->attributes->extents, wanted, from_set, *end);
-  });
-}
 
 }  // namespace
 
@@ -78,7 +51,8 @@ std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& asked) cons
                     (asked.consumer.empty() || is_valid_name(asked.consumer)) && asked.min_watermark >= 1 &&
                     asked.min_watermark <= 2 && asked.start_kind >= 1 && asked.start_kind <= 5 &&
                     asked.distribution <= 3 && asked.pins.size() <= pins_max &&
-                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1;
+                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1 &&
+                    asked.on_unavailable <= 2;
   if (!sane) {
     return Error{ErrorCode::invalid_argument,
                  "not a valid name of a stream, consumer or run, or an option with an unknown value", where};
@@ -225,8 +199,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return reader_->ask(*this, message.request, *wait);
     }
     case MessageType::step_poll:
-      reader_->poll();
-      connection_.answer_done(message.request);
+      connection_.answer(MessageType::step_event, message.request, reader_->poll());
       return {};
     case MessageType::steps_query: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepsQuery>(message));
@@ -314,16 +287,15 @@ Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& asked
     return fail(ErrorCode::protocol, "a request for bytes names no extents, or too many");
   fabric::Transfer transfer;
   transfer.ticket = asked.ticket;
+  if (!lie_in(step->committed, asked.extents))
+    return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
   std::map<std::uint32_t, std::shared_ptr<const File>> files;
   for (const wire::Extent& extent : asked.extents) {
     if (!followers_->space().segments().is_own(extent.segment()))
       return fail(ErrorCode::protocol, "a request for bytes names an extent of another member");
-    if (!lies_in(step->committed, extent))
-      return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
     auto& file = files[extent.segment()];
     if (!file) {
-      ASSIGN_OR_RETURN(auto opened, followers_->space().segments().open_file(extent.segment(), OpenMode::read));
-      file = std::move(opened);
+      ASSIGN_OR_RETURN(file, followers_->space().segments().shared_to_read(extent.segment()));
     }
     transfer.pieces.push_back({file, extent.offset(), extent.length()});
   }

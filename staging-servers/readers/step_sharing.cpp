@@ -77,15 +77,10 @@ void StepSharing::assign(Share& share, const std::vector<Follower*>& readers, st
   reader->skipped += std::erase_if(turns, [&](std::uint64_t number) { return !kept.contains(number); });
 }
 
-const storage::StepState* StepSharing::next(Follower& reader, std::uint64_t limit) {
+const storage::StepState* StepSharing::first(Follower& reader, std::uint64_t limit) {
   Share& share = shares_[reader.share];
   const auto& kept = state_.steps;
-  const StepDistribution distribution = distribution_of(reader);
-  if (distribution == StepDistribution::on_demand) {
-    const storage::StepState* step = first_kept(state_, share.next, limit);
-    if (step != nullptr) share.next = step->committed.step + 1;
-    return step;
-  }
+  if (distribution_of(reader) == StepDistribution::on_demand) return first_kept(state_, share.next, limit);
   const auto readers = sharers(reader);
   for (const std::uint64_t number : std::exchange(share.returned, {})) {
     if (kept.contains(number)) assign(share, readers, number);
@@ -97,11 +92,20 @@ const storage::StepState* StepSharing::next(Follower& reader, std::uint64_t limi
   std::set<std::uint64_t>& turns = share.assigned[reader.number];
   while (!turns.empty()) {
     const auto found = kept.find(*turns.begin());
-    turns.erase(turns.begin());
     if (found != kept.end()) return &found->second;
+    turns.erase(turns.begin());
     ++reader.skipped;
   }
   return nullptr;
+}
+
+void StepSharing::take(const Follower& reader, std::uint64_t step) {
+  Share& share = shares_[reader.share];
+  if (distribution_of(reader) == StepDistribution::on_demand) {
+    share.next = step + 1;
+  } else {
+    share.assigned[reader.number].erase(step);
+  }
 }
 
 std::uint64_t StepSharing::oldest_wanted(const Follower& reader) const {

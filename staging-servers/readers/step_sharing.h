@@ -37,8 +37,10 @@ class StepSharing {
   void begin(const Follower& reader);
   /// Steps that were its turn and that it never got go to the others.
   void leave(const Follower& reader);
-  /// The next step for a reader that shares; null if there is none for it before `limit`.
-  const storage::StepState* next(Follower& reader, std::uint64_t limit);
+  /// The next step for a reader that shares; null if there is none for it before `limit`. It stays there until the
+  /// reader takes it.
+  const storage::StepState* first(Follower& reader, std::uint64_t limit);
+  void take(const Follower& reader, std::uint64_t step);
   /// The first step that neither it nor anybody it shares steps with has been given.
   std::uint64_t oldest_wanted(const Follower& reader) const;
   /// All who share with it go on from there.

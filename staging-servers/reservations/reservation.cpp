@@ -38,15 +38,14 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
     HomeMembers::Events events;
     events.release = [this](const Extent& extent) { space_.release(extent); };
     events.space_changed = [this] { space_.queue().changed(SpaceChange::more); };
-    events.went = [this](std::uint16_t member) {
-      for (auto& [stream_name, stream] : streams_) stream->group().member_lost(member);
-    };
+    events.went = [this](std::uint16_t member) { member_went(member); };
     events.came = [this](std::uint16_t member) { member_came(member); };
+    events.writing = [this] { return writing_streams(); };
     events.is_old = [this](std::uint16_t member, std::uint64_t run) { old_copies_.check(member, run); };
     events.home_is_old = [this] { host_.end_clients(name(), others_->trouble()); };
     others_ = std::make_unique<HomeMembers>(
         HomeMembers::Services{services_.loop, *services_.members, services_.device, services_.sync_worker}, segments,
-        services_.store.directory(record_.id), std::move(events));
+        access_generation(record_), services_.store.directory(record_.id), std::move(events));
     segments.ask_about_others(others_.get());
   }
 }
@@ -70,12 +69,21 @@ Result<void> Reservation::check_serves() const {
   return {};
 }
 
-void Reservation::member_came(std::uint16_t member) {
-  // A fence of an earlier run of this server may not have arrived; that was before the probes that follow.
+void Reservation::member_went(std::uint16_t member) {
   for (auto& [stream_name, stream] : streams_) {
-    const auto& group = stream->state().group;
-    if (!stream->group().active() && group) others_->fence(stream->state().uuid, group->incarnation, std::nullopt, {});
+    stream->group().member_lost(member);
+    stream->followers().serve_all();
   }
+}
+
+std::vector<std::string> Reservation::writing_streams() const {
+  std::vector<std::string> streams;
+  for (const auto& [stream_name, stream] : streams_)
+    if (stream->group().active()) streams.push_back(stream->state().uuid);
+  return streams;
+}
+
+void Reservation::member_came(std::uint16_t member) {
   // Who writes there is not known after a restart of this server.
   const auto [first, end] = space_.segments().layout().segments_of(member);
   for (std::uint32_t segment = first; segment < end; ++segment)
@@ -83,6 +91,8 @@ void Reservation::member_came(std::uint16_t member) {
   for (auto& [stream_name, stream] : streams_) {
     (void)stream->lose_steps({{member, others_->storage_incarnation(member)}});
     stream->flusher().request(false);
+    // Readers may wait for it.
+    stream->followers().serve_all();
   }
 }
 

@@ -34,11 +34,13 @@ class OtherMembers {
   virtual ~OtherMembers() = default;
 
   // Who is there
-  /// Null while it is there; else what is wrong with it, for people.
+  /// Null while it is there; else its server and since when that is away, for people.
   virtual const std::string* absence(std::uint16_t member) const = 0;
   /// The same for one that answers, but with an older copy of its segments than it has synced: it is being checked, and
   /// does not count as there.
   virtual const std::string* old_copy(std::uint16_t member) const = 0;
+  /// This run of the home knows whether it is there: it has been asked, and has answered or not.
+  virtual bool was_looked_at(std::uint16_t member) const = 0;
   /// Which start of its server has the windows and permits of now.
   virtual std::uint64_t server_run(std::uint16_t member) const = 0;
   /// As it last said; 0: it has not yet.
@@ -57,9 +59,11 @@ class OtherMembers {
   /// Permits of this group, or of one of its ranks, are void once the member has said so. Then the extents are free.
   virtual void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
                      const std::vector<Extent>& extents) = 0;
-  /// The same for everybody's, of all kinds, if this access generation is a newer one: somebody's rights have become
-  /// less.
+  /// The same for everybody's to read, if this access generation, of all shares together, is a newer one: somebody's
+  /// rights have become less. Who still may read gets another one.
   virtual void fence_before(std::uint64_t access_generation) = 0;
+  /// The same for those that this user reads with: one of the user's tokens was revoked.
+  virtual void fence_reader(uid_t uid) = 0;
   /// Space that is free once a member has answered.
   virtual std::vector<Extent> fenced_space() const = 0;
   /// Known since the last permit for the segment. If it is not known, the member is asked; its answer counts as a

@@ -11,6 +11,7 @@
 #include "base/bounds.h"
 #include "base/clock.h"
 #include "base/invariant.h"
+#include "base/side_by_side.h"
 #include "base/size_text.h"
 
 namespace forebay::server {
@@ -22,29 +23,6 @@ constexpr std::size_t extents_usual = 4;
 constexpr std::int64_t look_pause_ns = ns_per_ms;
 /// A message names the largest.
 constexpr std::size_t holders_shown_max = 3;
-
-/// How much of the bytes each member gives: in their order `piece` bytes each, round by round, as far as they are free.
-/// The home, which has to have room for metadata, gives only what the others cannot. Empty if all together have too
-/// little.
-std::map<std::uint16_t, std::uint64_t> shares_of(std::uint64_t bytes, const std::vector<std::uint16_t>& order,
-                                                 const std::map<std::uint16_t, std::uint64_t>& free,
-                                                 std::uint64_t piece) {
-  std::map<std::uint16_t, std::uint64_t> shares;
-  for (bool any = true; bytes > 0 && any;) {
-    any = false;
-    for (const std::uint16_t member : order) {
-      if (member == 0 && any) continue;
-      const std::uint64_t share = std::min({bytes, free.at(member) - shares[member], piece});
-      shares[member] += share;
-      bytes -= share;
-      any = any || share > 0;
-      if (bytes == 0) break;
-    }
-  }
-  std::erase_if(shares, [](const auto& entry) { return entry.second == 0; });
-  if (bytes > 0) shares.clear();
-  return shares;
-}
 
 }  // namespace
 
@@ -65,9 +43,12 @@ std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Own
     return SegmentSpan{begin, end};
   };
   if (place.at_home) return map().allocate(owner, bytes, new_segments, span_of(0));
+  const std::uint64_t wanted = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
+  const std::uint64_t stripe = std::max(segments_.record().stripe_bytes, space_unit_bytes);
+  // A block up to the stripe's size lies on one member, a larger one on all of them side by side.
+  const bool spreads = !place.near && wanted > stripe;
   const auto members = static_cast<std::uint16_t>(layout.member_segments().size());
-  // The writer's own first, else one after another from the rank's on. A block up to the stripe's size lies on one
-  // member, a larger one on all of them side by side.
+  // The writer's own first, else one after another from the rank's on, the home last.
   std::vector<std::uint16_t> order;
   for (std::uint16_t i = 0; i + 1 < members; ++i)
     order.push_back(static_cast<std::uint16_t>(1 + (owner.rank + i) % (members - 1U)));
@@ -77,18 +58,32 @@ std::optional<std::vector<Extent>> ReservationSpace::take_from_members(const Own
     order.insert(order.begin(), *place.near);
   }
   std::erase_if(order, [&](std::uint16_t member) { return place.avoid.contains(member); });
-  std::map<std::uint16_t, std::uint64_t> free;
-  for (const std::uint16_t member : order) free[member] = map().free_bytes_for(owner, span_of(member));
-  const std::uint64_t wanted = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
-  const std::uint64_t stripe = std::max(segments_.record().stripe_bytes, space_unit_bytes);
-  const bool spreads = !place.near && wanted > stripe;
+  const auto free_of = [&](std::uint16_t member) { return map().free_bytes_for(owner, span_of(member)); };
+  std::uint64_t at_home = std::ranges::find(order, 0) != order.end() ? free_of(0) : 0;
+  // It has to have room for metadata: of that it gives only what the others cannot.
+  const bool gives_early = spreads || place.near == 0;
+  const std::uint64_t kept_at_home =
+      gives_early ? layout.member_segments().front() * segments_.record().segment_bytes / 8 : at_home;
+  std::vector<std::pair<std::uint16_t, std::uint64_t>> free;
+  for (const std::uint16_t member : order) {
+    if (member != 0) free.emplace_back(member, free_of(member));
+    if (member == 0 && at_home > kept_at_home) free.emplace_back(member, at_home - kept_at_home);
+  }
+  auto shares = shares_side_by_side(wanted, free, spreads ? stripe : wanted);
+  std::uint64_t missing = wanted;
+  for (const auto& [member, share] : shares) {
+    missing -= share;
+    if (member == 0) at_home -= share;
+  }
+  if (missing > at_home) return std::nullopt;
+  if (missing > 0) shares.emplace_back(0, missing);
   std::vector<Extent> extents;
-  for (const auto& [member, share] : shares_of(wanted, order, free, spreads ? stripe : wanted)) {
+  for (const auto& [member, share] : shares) {
     const auto there = map().allocate(owner, share, new_segments, span_of(member));
     invariant(there.has_value(), "space that an owner may have cannot be allocated");
     extents.insert(extents.end(), there->begin(), there->end());
   }
-  return extents.empty() ? std::nullopt : std::optional(std::move(extents));
+  return extents;
 }
 
 std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes,

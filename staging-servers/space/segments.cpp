@@ -123,6 +123,21 @@ const std::string* Segments::damage_of(std::uint32_t segment) const {
   return found == damaged_.end() ? nullptr : &found->second;
 }
 
+Result<std::unique_ptr<File>> Segments::open_for_client(std::uint32_t segment, OpenMode mode) const {
+  ASSIGN_OR_RETURN(auto file, open_file(segment, mode));
+  if (file->descriptor() >= 0 && is_in_reserve(file->descriptor()))
+    return system_error(EMFILE, "cannot open a segment for a client", path(segment));
+  return file;
+}
+
+Result<std::shared_ptr<const File>> Segments::shared_to_read(std::uint32_t segment) const {
+  auto& known = read_files_[segment];
+  if (auto file = known.lock()) return file;
+  ASSIGN_OR_RETURN(std::shared_ptr<const File> file, open_for_client(segment, OpenMode::read));
+  known = file;
+  return file;
+}
+
 Result<std::unique_ptr<File>> Segments::open_file(std::uint32_t segment, OpenMode mode) const {
   return device_.open(path(segment), mode);
 }

@@ -56,6 +56,10 @@ class Segments {
   Result<Descriptor> open_to_write(std::uint32_t segment, uid_t user);
   /// The same, for the server's own use.
   Result<std::unique_ptr<File>> open_file(std::uint32_t segment, OpenMode mode) const;
+  /// The same for a client: busy where only the reserve of descriptors is left.
+  Result<std::unique_ptr<File>> open_for_client(std::uint32_t segment, OpenMode mode) const;
+  /// To read for clients: one descriptor for all of them, however many requests wait.
+  Result<std::shared_ptr<const File>> shared_to_read(std::uint32_t segment) const;
 
   // The streams that share them, by path
   void add(SpaceUser& user);
@@ -136,6 +140,7 @@ class Segments {
   std::set<std::uint32_t> failed_;                ///< closed in map_, too
   std::map<std::uint32_t, std::string> damaged_;  ///< likewise, with what is wrong
   std::map<std::uint32_t, Users> holders_;
+  mutable std::map<std::uint32_t, std::weak_ptr<const File>> read_files_;
 };
 
 }  // namespace forebay::server

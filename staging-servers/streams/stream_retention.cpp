@@ -99,7 +99,7 @@ Result<void> Stream::drop_steps(const std::vector<std::uint64_t>& steps) {
 }
 
 bool Stream::lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnations) {
-  followers_.serve_deferred();
+  // Readers that wait are not served first, as before other drops: what is lost would be given to them.
   const auto is_gone = [&](const journal::MemberStorage& storage) {
     const auto now = incarnations.find(storage.member());
     return now != incarnations.end() && now->second != storage.incarnation();
@@ -236,6 +236,7 @@ bool Stream::drop(const std::vector<std::uint64_t>& steps) {
   if (auto recorded = record(storage::RecordType::steps_dropped, std::move(dropped)); !recorded) return false;
   fail_point("server.drop.after_append");
   for (const storage::StepState& step : gone) free_step(step, durable_next);
+  followers_.steps_dropped();
   return true;
 }
 

@@ -92,9 +92,12 @@ Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, const SegmentLayo
   };
   if (!std::ranges::all_of(part.carried, may_carry))
     return refuse("the part carries bytes for places outside its space");
+  std::map<std::uint32_t, RangeSet> metadata;
   std::uint64_t metadata_bytes = 0;
   for (const wire::Extent& extent : part.metadata) {
-    if (!lies_in(used, extent)) return refuse("the part's metadata lies outside its space");
+    // Once: else there would be more of it than there is space.
+    if (!lies_in(used, extent) || !metadata[extent.segment()].insert(extent.offset(), extent.length()))
+      return refuse("the part's metadata lies outside its space, or twice in one place");
     metadata_bytes += extent.length();
     checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
   }

@@ -27,7 +27,7 @@ void open_window(WriterRank& rank, const Segments& segments, const std::vector<E
   const auto& window = rank.session->connection().window();
   for (const Extent& extent : extents) {
     if (window->has_segment(extent.segment) || !segments.is_own(extent.segment)) continue;
-    auto file = segments.open_file(extent.segment, OpenMode::read_write);
+    auto file = segments.open_for_client(extent.segment, OpenMode::read_write);
     if (file) {
       window->add_segment(extent.segment, std::move(*file));
     } else {

@@ -42,6 +42,9 @@ void WriterGroup::removed() {
     give_back(rank);
     if (rank.session != nullptr) rank.session->broken = gone.what;
   }
+  // Permits of an earlier run of this server, too.
+  if (OtherMembers* const others = space_.segments().others(); others != nullptr && active())
+    others->fence(state_.uuid, incarnation_.number(), std::nullopt, {});
   return_.run_deferred();
   for (WriterSession* session : std::exchange(sessions_, {})) session->stream_removed();
   incarnation_.forget_ranks();
@@ -153,16 +156,24 @@ void WriterGroup::segment_misused(const std::string& what) {
 void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, const wire::StepAbort& asked) {
   WriterRank* rank = rank_of(session, request);
   if (rank == nullptr) return;
+  std::vector<std::uint16_t> members_lost;
+  if (asked.members_lost() != nullptr) members_lost.assign(asked.members_lost()->begin(), asked.members_lost()->end());
+  const std::size_t members = space_.segments().layout().member_segments().size();
+  if (std::ranges::any_of(members_lost, [members](std::uint16_t member) { return member >= members; })) {
+    session.connection().answer_failure(
+        request, {ErrorCode::protocol, "the reservation has no such member", "stream " + stream_.path()});
+    return;
+  }
   if (asked.step() == state_.next_step) {
     open_step_.take_back(*rank);
     rank->gives_up.reset();
     // What it has sent to other members may be on its way still: it gets other space, as both sides know.
     grants_.give_back_elsewhere(*rank);
-    if (asked.members_lost() != nullptr && asked.members_lost()->size() > 0) {
+    if (!members_lost.empty()) {
       give_step_up(fmt::format("rank {} lost what it had written to another member", session.rank));
       rank->gives_up.reset();
       // This server may not have noticed yet, or may reach what the rank cannot.
-      for (const std::uint16_t member : *asked.members_lost()) session.avoids[member] = monotonic_ns() + avoided_ns;
+      for (const std::uint16_t member : members_lost) session.avoids[member] = monotonic_ns() + avoided_ns;
     }
   }
   session.connection().answer_done(request);

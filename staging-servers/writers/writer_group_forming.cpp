@@ -179,6 +179,7 @@ void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32
   opened.next_step = state_.next_step;
   opened.segment_bytes = space_.segments().record().segment_bytes;
   opened.member_segments = space_.segments().layout().member_segments();
+  opened.stripe_bytes = space_.segments().record().stripe_bytes;
   opened.interruption = interruption_;
   session.connection().answer(protocol::MessageType::writer_opened, request, opened);
 }

@@ -53,11 +53,12 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "workloads": lambda: _workloads(),
     "consumers": lambda: _consumers(),
     "remote": lambda: _remote(),
+    "servers": lambda: _servers(),
     "mounts": lambda: _mounts(),
     "files": lambda: _files(),
 }
 #: They need large packages, root or a FUSE device: only by name.
-_BY_NAME = ("consumers", "workflows", "workloads", "remote", "mounts", "files")
+_BY_NAME = ("consumers", "workflows", "workloads", "remote", "servers", "mounts", "files")
 
 
 def _slurm_jobs() -> list[Suite]:
@@ -130,6 +131,26 @@ def _remote() -> list[Suite]:
         remote_small_steps(),
         remote_limited(),
         remote_readers(),
+    ]
+
+
+def _servers() -> list[Suite]:
+    from tests.bench.suites.servers import (
+        durable_over_servers,
+        read_from_servers,
+        readers_on_members,
+        small_steps_over_servers,
+        write_to_servers,
+        writers_on_members,
+    )
+
+    return [
+        write_to_servers(),
+        read_from_servers(),
+        writers_on_members(),
+        readers_on_members(),
+        small_steps_over_servers(),
+        durable_over_servers(),
     ]
 
 

@@ -13,7 +13,9 @@
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
+#include "client/segments/client_device.h"
 #include "client/writing/statistics.h"
+#include "slow_device.h"
 #include "timeline.h"
 
 namespace {
@@ -27,6 +29,10 @@ struct Options {
   std::int64_t pace_us = 0;
   bool allocate = false;
   bool views = false;
+  bench::DiskSpeed disk;
+  /// Each rank writes, or reads, its own part of each variable; a writer takes rank and ranks from here, too.
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
   forebay::WriterOptions writer;
   forebay::ReaderOptions reader;
 };
@@ -43,13 +49,18 @@ void write(Options options) {
   timeline.reserve(options.steps);
   if (!options.retention.empty())
     options.writer.retention = value_of(forebay::parse_retention(options.retention), "retention");
+  bench::SlowDevice disk(options.disk);
+  if (options.disk.write_bytes_per_second > 0) forebay::client::set_client_device(disk);
+  options.writer.rank = options.rank;
+  options.writer.ranks = options.ranks;
   const auto address = value_of(forebay::parse_address(options.address), "address");
   const auto writer = value_of(forebay::Writer::open(address, options.writer), "open");
-  const std::vector<std::uint64_t> shape{data.elements()};
-  const std::vector<std::uint64_t> start{0};
+  const std::vector<std::uint64_t> shape{options.ranks * data.elements()};
+  const std::vector<std::uint64_t> start{options.rank * data.elements()};
+  const std::vector<std::uint64_t> count{data.elements()};
   const auto block = [&](std::size_t variable) {
     return forebay::BlockSpec{
-        data.name(variable), forebay::DataType::float64, forebay::ShapeKind::global_array, shape, start, shape, {}, {}};
+        data.name(variable), forebay::DataType::float64, forebay::ShapeKind::global_array, shape, start, count, {}, {}};
   };
   timeline.ready();
   std::int64_t due = bench::now_ns();
@@ -88,7 +99,7 @@ void read(const Options& options) {
   timeline.reserve(options.steps);
   const auto address = value_of(forebay::parse_address(options.address), "address");
   const auto reader = value_of(forebay::Reader::open(address, options.reader), "open");
-  const forebay::Box box{{0}, {data.elements()}};
+  const forebay::Box box{{options.rank * data.elements()}, {data.elements()}};
   timeline.ready();
   while (true) {
     bench::Moments moments{};
@@ -156,6 +167,8 @@ int main(int argc, char** argv) {
   writing->add_flag("--allocate", options.allocate, "compute in place");
   writing->add_flag_callback(
       "--durable", [&] { options.writer.durability = forebay::Durability::durable; }, "wait for each step's sync");
+  writing->add_option("--write-bytes-per-second", options.disk.write_bytes_per_second,
+                      "what a disk takes of blocks that are written on its own node");
   writing->add_flag("!--without-checksums", options.writer.checksums);
   writing->add_flag("!--without-statistics", options.writer.statistics);
   CLI::App* reading = app.add_subcommand("read", "follow until the end of the stream");
@@ -170,6 +183,10 @@ int main(int argc, char** argv) {
   CLI::App* digesting = app.add_subcommand("digest", "checksum and statistics of bytes in memory");
   for (CLI::App* command : {writing, reading, digesting})
     command->add_option("--bytes", options.bytes, "of one variable")->required();
+  for (CLI::App* command : {writing, reading}) {
+    command->add_option("--rank", options.rank, "whose part of each variable");
+    command->add_option("--ranks", options.ranks);
+  }
   for (CLI::App* command : {writing, digesting}) command->add_option("--steps", options.steps)->required();
   CLI11_PARSE(app, argc, argv);
   if (writing->parsed()) write(options);

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Program", "Timeline", "build_directory", "run_alone", "run_pair"]
+__all__ = ["Program", "Timeline", "build_directory", "rate_together", "run_alone", "run_pair", "run_together"]
 
 #: Longer than any case takes; a program that hangs is killed then.
 _LIFETIME_SECONDS_MAX = 300.0
@@ -57,6 +57,11 @@ class Timeline:
     def run_seconds(self, warmup: int = 0) -> float:
         """From the begin of the first step after the warm-up to the end of closing."""
         return (self.values["closed_ns"] - self.steps[warmup][0]) * 1e-9
+
+    def rate(self, step_bytes: int, warmup: int = 0) -> float:
+        """Bytes a second from the begin of the first step after the warm-up to the end of the last."""
+        seconds = (self.steps[-1][3] - self.steps[warmup][0]) * 1e-9
+        return (len(self.steps) - warmup) * step_bytes / seconds
 
 
 class Program:
@@ -162,3 +167,23 @@ def run_pair(writer: Program, reader: Program) -> tuple[Timeline, Timeline]:
     reader.go()
     writer.go()
     return writer.finish(), reader.finish()
+
+
+def run_together(programs: Sequence[Program]) -> list[Timeline]:
+    """Lets all begin once all are ready."""
+    for program in programs:
+        program.wait_ready()
+    for program in programs:
+        program.go()
+    return [program.finish() for program in programs]
+
+
+def rate_together(timelines: Sequence[Timeline], step_bytes: int, warmup: int = 0) -> float:
+    """Bytes a second of all programs: as :meth:`Timeline.rate`, from the first one's begin to the last one's end.
+
+    The sum of their own rates would be too high where they do not run at the same time.
+    """
+    begin = min(timeline.steps[warmup][0] for timeline in timelines)
+    end = max(timeline.steps[-1][3] for timeline in timelines)
+    steps = sum(len(timeline.steps) - warmup for timeline in timelines)
+    return steps * step_bytes / ((end - begin) * 1e-9)

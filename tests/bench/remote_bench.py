@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import statistics
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import forebay
 from forebay.workflows.cluster.network import Network, why_not
+from tests.bench.measure import Figures
+from tests.bench.programs import Timeline
 from tests.bench.workbench import MIB, RESERVATION, Workbench
 from tests.support.staging_server import StagingServer
 
-__all__ = ["SERVER_NODE", "RemoteInstance", "nodes", "remote_instance"]
+__all__ = ["SERVER_NODE", "RemoteInstance", "live_figures", "nodes", "remote_instance", "token_environment"]
 
 SERVER_NODE, WRITER_NODE, READER_NODE = 1, 2, 3
 _PORT = 7460
@@ -38,12 +41,35 @@ class RemoteInstance:
 
 
 @contextlib.contextmanager
-def nodes(rate: str | None = None) -> Iterator[Network]:
-    """Three nodes; SystemExit where there can be none."""
+def nodes(rate: str | None = None, count: int = 3, *, limited: Collection[int] | None = None) -> Iterator[Network]:
+    """So many nodes; SystemExit where there can be none. The rate is that of all links, or of the nodes ``limited``."""
     if reason := why_not():
         raise SystemExit(f"no benchmark of remote clients: {reason}")
-    with Network(f"fbb{os.getpid()}", 3, rate) as network:
+    with Network(f"fbb{os.getpid()}", count, rate, limited=limited) as network:
         yield network
+
+
+def token_environment(admin: forebay.Admin, folder: Path, server: str) -> dict[str, str]:
+    """What clients of the reservation need on other nodes; the token lies in the folder."""
+    token = folder / "token"
+    token.touch(0o600)
+    token.write_text(admin.create_token(RESERVATION, rights=("read", "write"), lifetime=3600) + "\n")
+    return {"FOREBAY_ROOT": "/nonexistent", "FOREBAY_SERVER": server, "FOREBAY_TOKEN_FILE": str(token)}
+
+
+def live_figures(writer: Timeline, reader: Timeline, step_bytes: int, warmup: int) -> Figures:
+    """Of steps that a reader follows while they are written."""
+    if len(reader.steps) != len(writer.steps):
+        raise RuntimeError(f"the reader got {len(reader.steps)} of {len(writer.steps)} steps")
+    # From when the reader holds the last step of the warm-up, by which all space and buffers were used once: a virtual
+    # machine's memory is many times slower at its first use.
+    seconds = (reader.steps[-1][2] - reader.steps[warmup - 1][2]) * 1e-9
+    both = list(zip(writer.steps, reader.steps, strict=True))[warmup:]
+    latencies = [(read[2] - written[2]) * 1e-9 for written, read in both]
+    return {
+        "end_to_end_bytes_per_second": (len(reader.steps) - warmup) * step_bytes / seconds,
+        "after_call_seconds": statistics.median(latencies),
+    }
 
 
 @contextlib.contextmanager
@@ -65,13 +91,5 @@ def remote_instance(
         stack.callback(server.kill)
         with forebay.Admin(server.root) as admin:
             admin.create(RESERVATION, capacity_bytes)
-            text = admin.create_token(RESERVATION, rights=("read", "write"), lifetime=3600)
-        token = Path(folder, "token")
-        token.touch(0o600)
-        token.write_text(text + "\n")
-        remote = {
-            "FOREBAY_ROOT": "/nonexistent",
-            "FOREBAY_SERVER": f"{network.address(SERVER_NODE)}:{_PORT}",
-            "FOREBAY_TOKEN_FILE": str(token),
-        }
+            remote = token_environment(admin, folder, f"{network.address(SERVER_NODE)}:{_PORT}")
         yield RemoteInstance(network, {"FOREBAY_ROOT": str(server.root)}, remote)

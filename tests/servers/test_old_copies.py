@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,27 @@ import pytest
 
 import forebay
 from tests.servers.ranks import Ranks, check, numbers, start_here
-from tests.servers.spread import problems, wait_until_present
+from tests.servers.three_servers import far_environment, problems, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[ServerPool]:
+    with three_servers(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def far(pool: ServerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of programs on another node than all servers, of which this process is one."""
+    environment = far_environment(pool, tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+    return environment
 
 
 def copy_of(pool: ServerPool, server: int) -> Path:
@@ -59,128 +76,128 @@ def home_says(pool: ServerPool, words: str, times: int = 1) -> None:
 
 @pytest.mark.parametrize("home_dies", [False, True], ids=["home lives", "home dies"])
 def test_a_member_restored_from_an_old_copy_loses_what_it_lacks_and_nothing_else(
-    spread: ServerPool, far: dict[str, str], as_far: None, home_dies: bool
+    pool: ServerPool, far: dict[str, str], home_dies: bool
 ) -> None:
     write(far, range(2))
-    old = copy_of(spread, 1)
+    old = copy_of(pool, 1)
     write(far, range(2, 4), mode="a")
-    newest = counters(spread, 0)[1]
-    put_back(spread, 1, old)
+    newest = counters(pool, 0)[1]
+    put_back(pool, 1, old)
     if home_dies:
-        spread.servers[0].kill()
-        spread.servers[0].start()
-    start_again(spread, 1)
-    home_says(spread, "of 4 steps that have a part in its older copy, 2 are not what they were")
-    home_says(spread, "member 1 (server1) is there", 2)
+        pool.servers[0].kill()
+        pool.servers[0].start()
+    start_again(pool, 1)
+    home_says(pool, "of 4 steps that have a part in its older copy, 2 are not what they were")
+    home_says(pool, "member 1 (server1) is there", 2)
     with forebay.open("run1/flow", verify="read") as stream:
         assert numbers(stream) == [0, 1]
         check(stream, 0)
         check(stream, 1)
-    assert spread.servers[0].log().count("is lost: ") == 2
-    assert counters(spread, 1)[0] > newest
+    assert pool.servers[0].log().count("is lost: ") == 2
+    assert counters(pool, 1)[0] > newest
     # What comes next is written there again, and the copy counts as current from now on.
     write(far, range(4, 6), mode="a")
-    spread.servers[1].kill()
-    start_again(spread, 1)
-    home_says(spread, "member 1 (server1) is there", 3)
+    pool.servers[1].kill()
+    start_again(pool, 1)
+    home_says(pool, "member 1 (server1) is there", 3)
     with forebay.open("run1/flow", verify="read") as stream:
         assert [step.number for step in stream.steps()] == [0, 1, 4, 5]
         assert np.array_equal(stream[5]["small"][1], np.arange(8.0) + 6)
-    assert spread.servers[0].log().count("has an older copy") == 1
-    assert problems(spread) == []
+    assert pool.servers[0].log().count("has an older copy") == 1
+    assert problems(pool) == []
 
 
 def test_while_its_old_copy_is_checked_a_member_serves_nothing(
-    spread: ServerPool, far: dict[str, str], as_far: None
+    pool: ServerPool, far: dict[str, str]
 ) -> None:
     write(far, range(1))
-    old = copy_of(spread, 1)
+    old = copy_of(pool, 1)
     write(far, range(1, 2), mode="a")
     with forebay.open("run1/flow") as holder:
         held = holder[1]
         assert np.array_equal(held["small"][0], np.arange(8.0) + 1)
-        put_back(spread, 1, old)
-        start_again(spread, 1)
+        put_back(pool, 1, old)
+        start_again(pool, 1)
         # It cannot be dropped while this reader may look at its other parts.
-        home_says(spread, "member 1 stays unavailable: a reader holds a step")
+        home_says(pool, "member 1 stays unavailable: a reader holds a step")
         with (
             forebay.open("run1/flow", reconnect_timeout=0) as stream,
             pytest.raises(forebay.UnavailableError, match="server1 has an older copy of its segments"),
         ):
             stream[0]["T"][...]
-        assert any("server1 has an older copy of its segments" in problem for problem in problems(spread))
+        assert any("server1 has an older copy of its segments" in problem for problem in problems(pool))
         del held
-    home_says(spread, "member 1 (server1) is there", 2)
+    home_says(pool, "member 1 (server1) is there", 2)
     with forebay.open("run1/flow", verify="read") as stream:
         assert numbers(stream) == [0]
         check(stream, 0)
-    assert problems(spread) == []
+    assert problems(pool) == []
 
 
 def test_steps_without_checksums_are_lost_with_an_old_copy(
-    spread: ServerPool, far: dict[str, str], as_far: None
+    pool: ServerPool, far: dict[str, str]
 ) -> None:
     write(far, range(1), checksums=False)
-    old = copy_of(spread, 1)
+    old = copy_of(pool, 1)
     write(far, range(1, 2), mode="a")
-    put_back(spread, 1, old)
-    start_again(spread, 1)
-    home_says(spread, "step 0 is lost: a block has no checksum, so nobody knows whether it is what it was")
-    home_says(spread, "member 1 (server1) is there", 2)
+    put_back(pool, 1, old)
+    start_again(pool, 1)
+    home_says(pool, "step 0 is lost: a block has no checksum, so nobody knows whether it is what it was")
+    home_says(pool, "member 1 (server1) is there", 2)
     with forebay.open("run1/flow") as stream:
         assert numbers(stream) == []
 
 
 def test_two_members_restored_from_old_copies_are_checked_together(
-    spread: ServerPool, far: dict[str, str], as_far: None
+    pool: ServerPool, far: dict[str, str]
 ) -> None:
     write(far, range(2))
-    old = [copy_of(spread, 1), copy_of(spread, 2)]
+    old = [copy_of(pool, 1), copy_of(pool, 2)]
     write(far, range(2, 3), mode="a")
-    put_back(spread, 1, old[0])
-    put_back(spread, 2, old[1])
-    start_again(spread, 1)
-    start_again(spread, 2)
-    home_says(spread, "is there", 4)
+    put_back(pool, 1, old[0])
+    put_back(pool, 2, old[1])
+    start_again(pool, 1)
+    start_again(pool, 2)
+    home_says(pool, "is there", 4)
     with forebay.open("run1/flow", verify="read") as stream:
         assert numbers(stream) == [0, 1]
         check(stream, 0)
         check(stream, 1)
-    assert problems(spread) == []
+    assert problems(pool) == []
 
 
 def test_a_home_that_cannot_read_what_it_has_stored_has_everything_checked(
-    spread: ServerPool, far: dict[str, str], as_far: None
+    pool: ServerPool, far: dict[str, str]
 ) -> None:
     write(far, range(2))
-    spread.servers[0].kill()
-    (path,) = (spread.servers[0].root / "reservations").glob("*/syncs")
+    pool.servers[0].kill()
+    (path,) = (pool.servers[0].root / "reservations").glob("*/syncs")
     path.write_text("not what was stored")
-    spread.servers[0].start()
-    spread.tell()
-    wait_until_present(spread, 4)
-    assert spread.servers[0].log().count("in its older copy, 0 are not what they were") == 2
+    pool.servers[0].start()
+    pool.tell()
+    wait_until_present(pool, 4)
+    assert pool.servers[0].log().count("in its older copy, 0 are not what they were") == 2
     with forebay.open("run1/flow", verify="read") as stream:
         check(stream, 0)
         check(stream, 1)
-    assert problems(spread) == []
+    assert problems(pool) == []
 
 
 def test_a_home_restored_from_an_old_copy_serves_nothing_and_says_so(
-    spread: ServerPool, far: dict[str, str], as_far: None
+    pool: ServerPool, far: dict[str, str]
 ) -> None:
     write(far, range(1))
-    old = copy_of(spread, 0)
+    old = copy_of(pool, 0)
     write(far, range(1, 3), mode="a")
-    until(lambda: counters(spread, 1)[1] == counters(spread, 0)[1], "the member knows what its home has stored")
-    put_back(spread, 0, old)
-    start_again(spread, 0)
-    home_says(spread, "reservation run1: it serves nothing")
+    until(lambda: counters(pool, 1)[1] == counters(pool, 0)[1], "the member knows what its home has stored")
+    put_back(pool, 0, old)
+    start_again(pool, 0)
+    home_says(pool, "reservation run1: it serves nothing")
     with pytest.raises(forebay.ForebayError, match="this server, its home, has an older copy of it"):
         forebay.open("run1/flow", reconnect_timeout=0, timeout=0)
     with pytest.raises(forebay.ForebayError, match="has an older copy of it"):
         forebay.open("run1/flow", mode="a")
-    with spread.admin(0) as admin:
+    with pool.admin(0) as admin:
         assert "it serves nothing" in admin.reservation("run1").trouble
         with pytest.raises(forebay.ForebayError, match="it serves nothing"):
             admin.streams("run1")
@@ -189,32 +206,32 @@ def test_a_home_restored_from_an_old_copy_serves_nothing_and_says_so(
     environment = {name: value for name, value in far.items() if name not in ("FOREBAY_SERVER", "FOREBAY_TOKEN_FILE")}
     shown = subprocess.run(
         ["forebay", "show", "run1"],
-        env=environment | {"FOREBAY_TRANSPORT": "auto", "FOREBAY_ROOT": str(spread.servers[0].root)},
+        env=environment | {"FOREBAY_TRANSPORT": "auto", "FOREBAY_ROOT": str(pool.servers[0].root)},
         capture_output=True,
         text=True,
         check=True,
     )
     assert "this server, its home, has an older copy" in " ".join(shown.stdout.split())
     # The newer copy is all that helps, or the reservation's end.
-    spread.destroy("run1", [0, 1, 2])
+    pool.destroy("run1", [0, 1, 2])
 
 
-def test_an_audit_reads_what_lies_on_other_members(spread: ServerPool, far: dict[str, str], as_far: None) -> None:
+def test_an_audit_reads_what_lies_on_other_members(pool: ServerPool, far: dict[str, str]) -> None:
     write(far, range(3))
-    assert problems(spread) == []
-    paths = (spread.servers[1].root / "reservations").glob("*/segments/*")
+    assert problems(pool) == []
+    paths = (pool.servers[1].root / "reservations").glob("*/segments/*")
     path = next(path for path in sorted(paths) if any(path.read_bytes()))
     with path.open("r+b") as segment:
         bytes_there = bytearray(segment.read(4096))
         bytes_there[1000] ^= 1
         segment.seek(0)
         segment.write(bytes_there)
-    (found,) = problems(spread)
+    (found,) = problems(pool)
     assert "checksum mismatch" in found
     assert "variable T" in found
-    spread.servers[2].kill()
-    home_says(spread, "member 2 (server2) is away")
-    with spread.admin(0) as admin:
+    pool.servers[2].kill()
+    wait_until_away(pool)
+    with pool.admin(0) as admin:
         notes = [finding.what for finding in admin.audit(read_data=True) if "was not read" in finding.what]
     assert len(notes) == 1
     assert notes[0].startswith("what member 2 has of 3 steps was not read: server server2 is away since")

@@ -17,19 +17,34 @@ __all__ = ["ServerPool"]
 
 
 class ServerPool:
-    """Servers in ``folder``, which is the pool's. A context manager: they end with it."""
+    """Servers in ``folder``, which is the pool's. A context manager: they end with it.
 
-    def __init__(self, folder: Path, servers: int, *, capacity: str = "256MiB", options: tuple[str, ...] = ()) -> None:
+    All are processes of this node, unless each has an address and, in ``prefixes``, a command that starts it elsewhere.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        servers: int,
+        *,
+        capacity: str = "256MiB",
+        options: tuple[str, ...] = (),
+        addresses: Sequence[str] | None = None,
+        prefixes: Sequence[tuple[str, ...]] | None = None,
+        program: Path | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         key = folder / "pool.key"
         key.touch(mode=0o600)
         key.write_text(_core.new_pool_key())
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(servers)]
+        self.addresses = list(addresses or [f"127.0.0.1:{port}" for port in free_ports(servers)])
         self.servers = [
             StagingServer(
                 folder / f"server{number}",
                 capacity=capacity,
                 options=("--listen", address, "--pool-key", str(key), *options),
+                prefix=prefixes[number] if prefixes else (),
+                program=program,
             )
             for number, address in enumerate(self.addresses)
         ]

@@ -37,7 +37,8 @@ class StartError(RuntimeError):
 class StagingServer:
     """One instance, run by ``user`` if root chooses one. ``environment`` is what its clients need in theirs.
 
-    ``prefix`` is a command that becomes the server's, ``ip netns exec NAME`` for example.
+    ``prefix`` is a command that becomes the server's, ``ip netns exec NAME`` for example. ``program`` is another one
+    than forebayd that takes its options.
     """
 
     def __init__(
@@ -48,12 +49,13 @@ class StagingServer:
         options: tuple[str, ...] = (),
         user: int | None = None,
         prefix: tuple[str, ...] = (),
+        program: Path | None = None,
     ) -> None:
         self.root = root
         self.environment = {"FOREBAY_ROOT": str(root)}
         self._arguments = [
             *prefix,
-            str(forebayd()),
+            str(program or forebayd()),
             "--root",
             str(root),
             "--capacity",

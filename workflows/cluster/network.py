@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -65,14 +65,19 @@ class Network:
         How many.
     rate : str, optional
         The most that each link carries in each direction, as `tc` writes it: ``1gbit``, ``100mbit``.
+    limited : collection of int, optional
+        The nodes whose links have that rate. Default: all.
     """
 
-    def __init__(self, label: str, nodes: int, rate: str | None = None) -> None:
+    def __init__(
+        self, label: str, nodes: int, rate: str | None = None, *, limited: Collection[int] | None = None
+    ) -> None:
         if rate is not None and _RATE.fullmatch(rate) is None:
             raise InvalidArgumentError(f"not a rate: {rate!r}; write for example 1gbit or 100mbit")
         self._label = label
         self._rate = rate
         self.nodes = range(1, nodes + 1)
+        self._limited = self.nodes if limited is None else limited
 
     def add(self) -> None:
         """Makes all of it, or nothing."""
@@ -163,7 +168,7 @@ class Network:
         _run("ip", "-n", switch, "link", "set", port, "master", "bridge")
         _run("ip", "-n", name, "address", "add", f"{self.address(node)}/24", "dev", _LINK)
         for namespace, link in ((switch, port), (name, _LINK)):
-            if self._rate is not None:
+            if self._rate is not None and node in self._limited:
                 limit = ("root", "tbf", "rate", self._rate, "burst", "256kb", "latency", "50ms")
                 _run("tc", "-n", namespace, "qdisc", "add", "dev", link, *limit)
             _run("ip", "-n", namespace, "link", "set", link, "up")

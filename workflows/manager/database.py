@@ -102,6 +102,10 @@ stages_table = _stages = sql.Table(
 )
 
 
+#: Of a stage's row.
+_DESCRIPTION_LENGTH = sql.func.length(sql.cast(_stages.c.job, sql.Text))
+
+
 @dataclass(frozen=True, slots=True)
 class MemberRow:
     """What one server gives to a reservation that lies on several."""
@@ -385,17 +389,34 @@ class Database:
         with self.look() as connection:
             return connection.scalar(sql.select(sql.func.count()).select_from(_stages).where(wanted)) or 0
 
-    def forget_old_stages(self, owner_uid: int, kept: int, needed: Collection[int] = ()) -> None:
-        """Removes the stages of a user that have ended, except the newest ones, and those that somebody needs."""
+    def described_characters(self, owner_uid: int) -> int:
+        """How long the descriptions of this user's stages that are not over are, together."""
+        final = [state for state in StageState if state.is_final]
+        wanted = (_stages.c.owner_uid == owner_uid) & (_stages.c.state.not_in(final))
+        with self.look() as connection:
+            return connection.scalar(sql.select(sql.func.sum(_DESCRIPTION_LENGTH)).where(wanted)) or 0
+
+    def forget_old_stages(
+        self, owner_uid: int, kept: int, characters_kept: int | None = None, needed: Collection[int] = ()
+    ) -> None:
+        """Removes the stages of a user that have ended, except the newest ones, and those that somebody needs.
+        `characters_kept`: of descriptions.
+        """
         final = [state for state in StageState if state.is_final]
         ended = (_stages.c.state.in_(final)) & (_stages.c.owner_uid == owner_uid)
-        newest_old = sql.select(_stages.c.id).where(ended).order_by(_stages.c.id.desc()).offset(kept).limit(1)
+        query = sql.select(_stages.c.id, _DESCRIPTION_LENGTH).where(ended).order_by(_stages.c.id.desc())
+        with self.look() as connection:
+            stages = connection.execute(query).all()
+        totals = itertools.accumulate(length for _, length in stages)
+        to_forget = [
+            stage
+            for number, ((stage, _), total) in enumerate(zip(stages, totals, strict=True))
+            if number >= kept or (characters_kept is not None and total > characters_kept)
+        ]
+        to_forget = sorted(set(to_forget).difference(needed))
+        if not to_forget:
+            return
         with self.change() as connection:
-            last = connection.scalar(newest_old)
-            if last is None:
-                return
-            old = set(connection.scalars(sql.select(_stages.c.id).where(ended & (_stages.c.id <= last))))
-            to_forget = sorted(old.difference(needed))
             for first in range(0, len(to_forget), IDS_AT_ONCE):
                 some = to_forget[first : first + IDS_AT_ONCE]
                 connection.execute(_stages.delete().where(_stages.c.id.in_(some)))

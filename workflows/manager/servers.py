@@ -169,7 +169,7 @@ class Servers:
         server = next((server for server in self.others() if server.name == name), None)
         if server is None:
             raise DisconnectedError(f"server {name} is not in the pool any more")
-        made = self._link_to(name, server.address)
+        made = self._link_to(name, server.address, server.root_uuid)
         with self._lock:
             return self._links.setdefault(name, made)
 
@@ -181,14 +181,26 @@ class Servers:
         for link in links:
             link.close()
 
-    def _link_to(self, name: str, address: str) -> ServerLink:
+    def _link_to(self, name: str, address: str, root_uuid: str = "") -> ServerLink:
+        """The way to a server. `root_uuid`: of the only one that is meant, where it is known."""
+
         def connect() -> Admin:
             try:
-                return self._connect(address)
+                admin = self._connect(address)
             except DisconnectedError as error:
                 if not name:
                     raise
                 raise DisconnectedError(f"server {name} cannot be reached: {error.what}", error.where) from None
+            # All servers of the pool have its key. Who listens where one is down may pass on to another.
+            try:
+                found = admin.server().uuid if root_uuid else root_uuid
+            except BaseException:
+                admin.close()
+                raise
+            if found != root_uuid:
+                admin.close()
+                raise DisconnectedError(f"server {name} cannot be reached: another one answers", address)
+            return admin
 
         return ServerLink(connect)
 

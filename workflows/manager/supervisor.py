@@ -50,6 +50,10 @@ _FINITE_STAGES = (4, 12)
 _FOLLOWING_STAGES = (48, 16)
 _WAITING_STAGES_MAX = 10_000  # of each user
 _FINISHED_STAGES_KEPT = 1000  # of each user
+#: What those are described by, in the database and to whoever lists them.
+_WAITING_CHARACTERS_MAX = 16 << 20
+_FINISHED_CHARACTERS_KEPT = 16 << 20
+_LOGGED_CHARACTERS_MAX = 1000  # of a description
 _ATTEMPTS_MAX = 5
 _RETRY_SECONDS_MAX = 30.0
 _STOP_SECONDS = 10.0
@@ -141,14 +145,22 @@ class StageSupervisor:
             raise RefusedError(
                 f"{waiting} stages of user {owner_uid} wait already; wait until some are done, or stage whole folders"
             )
+        described = await asyncio.to_thread(self._database.described_characters, owner_uid)
+        if described >= _WAITING_CHARACTERS_MAX:
+            raise RefusedError(
+                f"the descriptions of user {owner_uid}'s stages that are not over have {described >> 20} MiB; wait "
+                "until some are done, or describe them in fewer words: ranges of steps, patterns of names"
+            )
         needed = await asyncio.to_thread(self.asked.needed_by_jobs, owner_uid)
-        await asyncio.to_thread(self._database.forget_old_stages, owner_uid, _FINISHED_STAGES_KEPT, needed)
+        await asyncio.to_thread(
+            self._database.forget_old_stages, owner_uid, _FINISHED_STAGES_KEPT, _FINISHED_CHARACTERS_KEPT, needed
+        )
         more: dict[str, Any] = {"state": StageState.DEFERRED} if deferred else {}
         if asking is not None:
             more["also"] = partial(self.asked.enter, asking)
         add = partial(self._database.add_stage, job_to_json(job), owner_uid, owner_gid, umask, **more)
         row = await asyncio.to_thread(add)
-        _log.info("stage %d%s: %s", row.id, ", deferred" if deferred else "", json.dumps(row.job))
+        _log.info("stage %d%s: %s", row.id, ", deferred" if deferred else "", _shortened(json.dumps(row.job)))
         if not deferred:
             self._wait_for_turn(row)
             self._fill_slots()
@@ -493,6 +505,10 @@ class StageSupervisor:
 def _ends(values: dict[str, Any]) -> bool:
     state = values.get("state")
     return isinstance(state, StageState) and state.is_final
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LOGGED_CHARACTERS_MAX else f"{text[:_LOGGED_CHARACTERS_MAX]}…"
 
 
 def _process_of(run: StageRun) -> StuckProcess | None:

@@ -104,6 +104,8 @@ class Connection {
   static Result<protocol::Message> expect(protocol::Message message, protocol::MessageType type);
 
  private:
+  friend class DataLane;
+
   Connection(Descriptor socket, ServerPlace place, InterruptHook interrupt);
 
   Result<std::uint32_t> send(protocol::MessageType type, std::span<const std::uint8_t> body, bool with_answer);

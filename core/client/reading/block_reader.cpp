@@ -6,6 +6,7 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/joined_checksum.h"
 #include "base/return_error.h"
 #include "client/reading/remote_step_file.h"
 
@@ -35,6 +36,7 @@ std::byte* BlockReader::buffer() {
 }
 
 void BlockReader::select(const StepState::BlockReference& block) {
+  selected_ = block;
   const bool next = variable_ == block.variable && block.block == place_.block + 1;
   if (next && block.variable->piece_counts() != nullptr) {
     // The general way walks over all blocks before this one.
@@ -78,6 +80,14 @@ Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t o
 }
 
 Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> out, std::uint32_t* checksum) {
+  if (place_.piece_count > 1 && is_fetched()) {
+    RemoteReads reads(step_);
+    reads.begin_block(selected_, std::nullopt, checksum != nullptr);
+    RETURN_IF_ERROR(add_range(reads, offset, out));
+    RETURN_IF_ERROR(reads.fetch());
+    if (checksum != nullptr) *checksum = joined_checksum(*checksum, reads.taken(), out.size());
+    return {};
+  }
   for (std::uint32_t i = 0; i < place_.piece_count && !out.empty(); ++i) {
     const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece + i);
     if (offset >= piece.length()) {
@@ -129,15 +139,6 @@ Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> 
 }
 
 Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row_bytes, std::uint32_t* checksum) {
-  if (is_remote() && rows.size() > 1) {
-    const auto carried = step_.pin().carried();
-    if (!carried || !carried->is_whole()) {
-      RETURN_IF_ERROR(fetch_rows(rows, row_bytes));
-      for (const Row& row : rows)
-        if (checksum != nullptr) *checksum = crc32c({row.out, row_bytes}, *checksum);
-      return {};
-    }
-  }
   std::size_t first = 0;
   while (first < rows.size()) {
     std::size_t end = first + 1;
@@ -181,15 +182,17 @@ Result<void> BlockReader::check_that_checksum_exists() const {
               "the block was written without a checksum, so it cannot be verified; read it with Verify=none");
 }
 
-Result<void> BlockReader::compare(const StepState::BlockReference& block, std::uint32_t checksum) const {
-  if (checksum == *place_.checksum) {
-    step_.set_verified(block);
-    return {};
-  }
-  const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
-  return fail(ErrorCode::corrupt,
-              "the block does not match its checksum; the step's data has changed on the SSD or on the way",
-              "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
+bool BlockReader::is_fetched() const {
+  if (!is_remote()) return false;
+  const auto carried = step_.pin().carried();
+  return !carried || !carried->is_whole();
+}
+
+Result<void> BlockReader::named(const StepState::BlockReference& block, Result<void> done) {
+  const std::string name = "block " + std::to_string(block.number);
+  if (!done && !done.error().where.starts_with(name + ","))
+    done.error().where = name + (done.error().where.empty() ? "" : ", " + done.error().where);
+  return done;
 }
 
 Result<void> BlockReader::read_checked(const StepState::BlockReference& block, std::byte* out) {
@@ -203,23 +206,26 @@ Result<void> BlockReader::read_checked(const StepState::BlockReference& block, s
     RETURN_IF_ERROR(read_range(done, chunk, &checksum));
     done += bytes;
   }
-  return compare(block, checksum);
+  return step_.compare(block, *place_.checksum, checksum);
 }
 
 Result<void> BlockReader::verify(const StepState::BlockReference& block) {
   select(block);
   if (place_.bytes == 0) return {};
-  return read_checked(block, nullptr);
+  return named(block, read_checked(block, nullptr));
 }
 
 Result<void> BlockReader::read_whole(const StepState::BlockReference& block, std::byte* out) {
   select(block);
-  if (is_to_check(block, true)) return read_checked(block, out);
-  return read_range(0, {out, place_.bytes});
+  return named(block, is_to_check(block, true) ? read_checked(block, out) : read_range(0, {out, place_.bytes}));
 }
 
 Result<void> BlockReader::read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out) {
   select(block);
+  return named(block, read_selected(block, box, out));
+}
+
+Result<void> BlockReader::read_selected(const StepState::BlockReference& block, const BoxPair& box, std::byte* out) {
   const std::uint64_t element_bytes = element_size(protocol::type_of(*variable_));
   std::uint64_t box_bytes = element_bytes;
   for (const std::uint64_t extent : box.count) box_bytes *= extent;
@@ -229,24 +235,28 @@ Result<void> BlockReader::read_box(const StepState::BlockReference& block, const
   const bool check = is_to_check(block, whole);
   if (check) RETURN_IF_ERROR(check_that_checksum_exists());
   if (check && !whole) RETURN_IF_ERROR(read_checked(block, nullptr));
+  const bool fetched = is_fetched();
+  if (fetched) reads_.begin_block(block, check && whole ? place_.checksum : std::nullopt, check && whole);
   std::uint32_t taken = 0;
-  std::uint32_t* const checksum = check && whole ? &taken : nullptr;
+  std::uint32_t* const checksum = check && whole && !fetched ? &taken : nullptr;
 
   std::uint64_t row_bytes = 0;
   Result<void> done;
+  const auto read = [&] {
+    done = fetched ? add_rows(rows_, row_bytes) : read_rows(rows_, row_bytes, checksum);
+    rows_.clear();
+  };
   rows_.clear();
   for_each_row(box, [&](std::uint64_t first, std::uint64_t second, std::uint64_t length) {
     if (!done) return;
     row_bytes = length * element_bytes;
     rows_.push_back({first * element_bytes, out + second * element_bytes});
-    if (rows_.size() == rows_at_once) {
-      done = read_rows(rows_, row_bytes, checksum);
-      rows_.clear();
-    }
+    if (rows_.size() == rows_at_once) read();
   });
   if (!done) return done;
-  RETURN_IF_ERROR(read_rows(rows_, row_bytes, checksum));
-  return checksum != nullptr ? compare(block, taken) : Result<void>();
+  read();
+  if (!done || checksum == nullptr) return done;
+  return step_.compare(block, *place_.checksum, taken);
 }
 
 }  // namespace forebay::client

@@ -10,22 +10,27 @@
 #include <vector>
 
 #include "client/reading/boxes.h"
+#include "client/reading/remote_reads.h"
 #include "client/reading/step_state.h"
 
 namespace forebay::client {
 
 class BlockReader {
  public:
-  explicit BlockReader(const StepState& step) noexcept : step_(step) {}
+  explicit BlockReader(const StepState& step) noexcept : step_(step), reads_(step) {}
   ~BlockReader();
   BlockReader(const BlockReader&) = delete;
   BlockReader& operator=(const BlockReader&) = delete;
 
   /// Copies a box of a block: `box.first_*` describe the block, `box.second_*` the array at `out`. Checks the block as
-  /// the reader's options say. Errors: corrupt, io_error.
+  /// the reader's options say. What lies on other nodes is there, and checked, after finish(). Errors: corrupt,
+  /// io_error; they name the block.
   Result<void> read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out);
 
-  /// Copies all bytes of a block, checked as the reader's options say. Errors: corrupt, io_error.
+  /// Fetches what the boxes have on other nodes.
+  Result<void> finish() { return reads_.finish(); }
+
+  /// Copies all bytes of a block, checked as the reader's options say. Errors as above.
   Result<void> read_whole(const StepState::BlockReference& block, std::byte* out);
 
   /// Checks the CRC-32C of a whole block. unsupported if it was written without one.
@@ -43,29 +48,37 @@ class BlockReader {
   Result<void> read_short(std::uint64_t offset, std::span<std::byte> out);
   Result<void> read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,
                           std::uint32_t* checksum);
-  /// The same from a server on another node: many rows with one request (block_reader_remote.cpp).
-  Result<void> fetch_rows(std::span<const Row> rows, std::uint64_t row_bytes);
+  // block_reader_remote.cpp: what is here is read at once, the rest added to `reads`.
+  Result<void> add_range(RemoteReads& reads, std::uint64_t offset, std::span<std::byte> out);
+  Result<void> add_rows(std::span<const Row> rows, std::uint64_t row_bytes);
+  /// Bytes of one piece, with the segment that holds them: on this node, or carried by the step. False: neither.
+  Result<bool> read_here(const format::Piece& piece, std::uint64_t from, std::span<std::byte> out);
   /// `checksum`, where it is taken: the rows are all of a block, or continue it, in its order.
   Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes, std::uint32_t* checksum);
   /// Reads the whole block, checking it on the way; `out` null: only checks.
   Result<void> read_checked(const StepState::BlockReference& block, std::byte* out);
   /// Whether a read of the selected block, `whole` or of a part, is to be checked, as the reader's options say.
   bool is_to_check(const StepState::BlockReference& block, bool whole) const;
-  /// Compares the checksum of all bytes of the selected block, and notes that it is whole.
-  Result<void> compare(const StepState::BlockReference& block, std::uint32_t checksum) const;
   Result<void> check_that_checksum_exists() const;
   void select(const StepState::BlockReference& block);
   /// Some of the selected block comes from another node, or may: from another server than this process's own.
   bool is_remote() const noexcept { return remote_; }
+  /// The same, and the step has not brought all its bytes along.
+  bool is_fetched() const;
+  Result<void> read_selected(const StepState::BlockReference& block, const BoxPair& box, std::byte* out);
+  /// The block's number before the place of an error.
+  static Result<void> named(const StepState::BlockReference& block, Result<void> done);
   std::byte* buffer();
 
   const StepState& step_;
+  StepState::BlockReference selected_;
   const format::Variable* variable_ = nullptr;
   protocol::BlockPlace place_;
   std::shared_ptr<Segment> segment_;
   bool remote_ = false;
   BufferPool::Buffer buffer_;
   std::vector<Row> rows_;
+  RemoteReads reads_;  // of read_box()
 };
 
 }  // namespace forebay::client

@@ -99,6 +99,7 @@ void GroupPlace::failed(const Error& error) {
   const std::uint64_t number = turn_.number + 1;
   turn_ = wire::TurnT();
   turn_.number = number;
+  turn_.code = static_cast<std::uint8_t>(error.code);
   turn_.text = error.what;
 }
 

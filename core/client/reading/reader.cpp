@@ -62,7 +62,7 @@ struct Reader::Impl {
   /// step_gone if another step than the one that was listed has this number now.
   Result<void> check_listed(const Step& step) const;
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
-  Result<Message> poll(client::Connection& connection);
+  Result<Message> poll(client::Connection& connection, NextStep& not_ready);
   void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
   Result<std::shared_ptr<const Step>> step(std::uint64_t number, std::uint32_t epoch = 0);
@@ -174,11 +174,17 @@ Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const Reade
   return std::unique_ptr<Reader>(new Reader(std::move(impl)));
 }
 
-// The outstanding wait's answer, or timeout. The server may not have read the wait yet: a step that was committed
-// before somebody polls is to be found, so it is asked to say that it has.
-Result<Message> Reader::Impl::poll(client::Connection& connection) {
+// The outstanding wait's answer, or timeout, with what the server says of it in `not_ready`. The server may not have
+// read the wait yet: a step that was committed before somebody polls is to be found, so it is asked to say that it has.
+Result<Message> Reader::Impl::poll(client::Connection& connection, NextStep& not_ready) {
   ASSIGN_OR_RETURN(auto asked, connection.start(MessageType::step_poll, wire::StepPollT()));
-  if (auto said = connection.wait(asked, Deadline::after_ms(poll_answer_ms)); !said) {
+  if (auto said = connection.wait(asked, Deadline::after_ms(poll_answer_ms))) {
+    const auto body = protocol::body_of<wire::StepEvent>(*said);
+    if (body && said->type == MessageType::step_event) {
+      not_ready.status = static_cast<StreamStatus>((*body)->status());
+      not_ready.text = protocol::text_of((*body)->text());
+    }
+  } else {
     connection.forget(asked);
     if (said.error().code != ErrorCode::timeout) return fail(std::move(said.error()));
   }
@@ -212,8 +218,11 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
     }
     if (impl_->wait_request != 0) {
       auto answer = now.connection->wait(impl_->wait_request, deadline);
-      if (!answer && timeout_ms == 0 && !link.in_group() && answer.error().code == ErrorCode::timeout)
-        answer = impl_->poll(*now.connection);
+      NextStep not_ready;
+      // Over several servers, the step may be there and wait for one of them: that is worth a question.
+      const bool asks = !link.in_group() && (timeout_ms == 0 || link.segments().has_others());
+      if (!answer && asks && answer.error().code == ErrorCode::timeout)
+        answer = impl_->poll(*now.connection, not_ready);
       if (answer) {
         impl_->wait_request = 0;
         impl_->reconnect_deadline.reset();
@@ -229,7 +238,7 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
         return taken;
       }
       if (!now.connection->is_broken()) {
-        if (answer.error().code == ErrorCode::timeout) return NextStep{};
+        if (answer.error().code == ErrorCode::timeout) return not_ready;
         return fail(std::move(answer.error()));
       }
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/return_error.h"
+#include "client/connection/data_lane.h"
 #include "client/connection/pause.h"
 #include "client/connection/reconnect.h"
 #include "client/reading/remote_step_file.h"
@@ -150,6 +151,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   request.latest_only = options_.latest_only;
   request.distribution = static_cast<std::uint8_t>(options_.distribution);
   request.follow = options_.follow;
+  request.on_unavailable = static_cast<std::uint8_t>(options_.on_unavailable);
   request.open_timeout_ms = options_.open_timeout_ms;
   request.run = options_.run;
   request.wait_for_writer = options_.wait_for_writer;
@@ -332,16 +334,22 @@ Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> ext
   }
 }
 
+Deadline ReaderLink::member_deadline() const {
+  const bool waits = !options_.follow || options_.on_unavailable == OnUnavailable::wait;
+  return Deadline::after_ms(waits ? options_.reconnect_timeout_ms : 0);
+}
+
 Result<void> ReaderLink::fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
                                     std::uint32_t* checksum) {
   const std::uint32_t before = checksum == nullptr ? 0 : *checksum;
-  const Deadline deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
-  while (true) {
+  const Deadline deadline = member_deadline();
+  for (bool is_first = true;; is_first = false) {
     auto at = members_.to(member);
     if (at) {
       if (checksum != nullptr) *checksum = before;
       auto fetched = at->connection->fetch(request, fabric::Incoming(out, checksum));
-      if (fetched || !at->connection->is_broken() || deadline.passed()) return fetched;
+      // The member may have ended this connection long ago, and be there: a fresh one tells.
+      if (fetched || !at->connection->is_broken() || (deadline.passed() && !is_first)) return fetched;
     } else if (at.error().code != ErrorCode::unavailable || deadline.passed()) {
       return fail(std::move(at.error()));
     }
@@ -349,11 +357,60 @@ Result<void> ReaderLink::fetch_from(std::uint16_t member, wire::BytesGetT reques
   }
 }
 
+Result<void> ReaderLink::fetch(const Pin& pin, std::span<Wanted> wanted) {
+  RETURN_IF_ERROR(opening_process_.check());
+  const ConnectionGuard guard([this] { give_up(); });
+  std::map<std::uint16_t, std::vector<Wanted*>> by_member;
+  for (Wanted& run : wanted)
+    if (!run.is_here) by_member[run.extent.member()].push_back(&run);
+  struct Asked {
+    std::shared_ptr<Connection> connection;
+    wire::BytesGetT request;
+    std::vector<fabric::Incoming::Part> parts;
+    std::vector<Wanted*> runs;
+    Result<void> result;
+  };
+  std::vector<Asked> servers;
+  for (auto& [member, runs] : by_member) {
+    auto at = member == 0 ? Result<MemberConnection>(MemberConnection{current().connection}) : members_.to(member);
+    if (!at) continue;
+    Asked& asked = servers.emplace_back(Asked{std::move(at->connection), {}, {}, std::move(runs), {}});
+    asked.request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
+    for (Wanted* run : asked.runs) {
+      asked.request.extents.push_back(run->extent);
+      asked.parts.push_back({run->out, run->checks ? &run->checksum : nullptr});
+    }
+  }
+  if (servers.size() == 1) {
+    // Who waits for one path alone does so in the kernel.
+    Asked& asked = servers.front();
+    asked.result = asked.connection->fetch(std::move(asked.request),
+                                           fabric::Incoming(std::span<const fabric::Incoming::Part>(asked.parts)));
+  } else {
+    std::vector<DataLane> lanes;
+    for (Asked& asked : servers) lanes.emplace_back(asked.connection, std::move(asked.request), std::move(asked.parts));
+    move_side_by_side(lanes);
+    for (std::size_t i = 0; i < lanes.size(); ++i) servers[i].result = *lanes[i].result();
+  }
+  for (const Asked& asked : servers) {
+    if (!asked.result && asked.result.error().code == ErrorCode::cancelled) return asked.result;
+    for (Wanted* run : asked.runs) run->is_here = asked.result.has_value();
+  }
+  // What did not come so is asked for by itself: that waits for its server to be back, or says what is wrong.
+  for (Wanted& run : wanted) {
+    if (run.is_here) continue;
+    run.checksum = 0;
+    RETURN_IF_ERROR(fetch(pin, {&run.extent, 1}, run.out, run.checks ? &run.checksum : nullptr));
+    run.is_here = true;
+  }
+  return {};
+}
+
 Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std::uint32_t number,
                                                             std::uint16_t member) {
   RETURN_IF_ERROR(opening_process_.check());
   if (auto found = segments_.find(number)) return found;
-  const Deadline deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
+  const Deadline deadline = member_deadline();
   auto at = members_.to(member);
   while (!at && at.error().code == ErrorCode::unavailable && !deadline.passed()) {
     RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));

@@ -156,6 +156,17 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   Result<void> fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out,
                      std::uint32_t* checksum = nullptr);
 
+  /// A run of a step's bytes, and where they go.
+  struct Wanted {
+    wire::Extent extent;
+    std::span<std::byte> out;
+    bool checks = false;
+    bool is_here = false;        ///< it is not asked for, or no more
+    std::uint32_t checksum = 0;  ///< CRC-32C, if it checks
+  };
+  /// All of them, from one server or from several side by side. They count as those of the other fetch().
+  Result<void> fetch(const Pin& pin, std::span<Wanted> wanted);
+
   /// A segment of another member than the home, for a step: mapped from a descriptor on that member's node, else read
   /// by request. unavailable while the member is away.
   Result<std::shared_ptr<Segment>> member_segment(const Pin& pin, std::uint32_t number, std::uint16_t member);
@@ -170,7 +181,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   friend class Pin;
 
   ReaderLink(Address address, ReaderOptions options);
-  /// The same of extents of another member: all of one.
+  /// How long a read waits for a member that is away.
+  Deadline member_deadline() const;
+  /// fetch() of extents of another member: all of one.
   Result<void> fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
                           std::uint32_t* checksum);
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.

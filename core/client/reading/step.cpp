@@ -110,9 +110,9 @@ Result<void> Step::read(const VariableInfo& variable, const Box& box, void* out,
     }
     return {};
   }
-  return guarded(state, info, [&] {
+  return guarded(state, info, [&]() -> Result<void> {
     BlockReader reader(state);
-    return state.for_each_block(
+    RETURN_IF_ERROR(state.for_each_block(
         index, [&](std::size_t number, const StepState::BlockReference& reference) -> Result<void> {
           const BlockInfo& block = info.blocks[number];
           const auto shared = client::intersect(block.start, block.count, box.start, box.count);
@@ -122,10 +122,9 @@ Result<void> Step::read(const VariableInfo& variable, const Box& box, void* out,
           for (std::size_t d = 0; d < dimensions; ++d) target[d] = to.start[d] + shared->in_box[d];
           const BoxPair pair{Extents(shared->count).first(dimensions), block.count,
                              Extents(shared->in_block).first(dimensions), to.shape, Extents(target).first(dimensions)};
-          auto read = reader.read_box(reference, pair, bytes);
-          if (!read) read.error().where = "block " + std::to_string(number) + ", " + read.error().where;
-          return read;
-        });
+          return reader.read_box(reference, pair, bytes);
+        }));
+    return reader.finish();
   });
 }
 
@@ -137,12 +136,11 @@ Result<void> Step::read_block(const VariableInfo& variable, std::size_t block, c
   if (is_single_value(info)) return read_value(info, block, out);
   RETURN_IF_ERROR(impl_->check_block(info, block, box));
   ASSIGN_OR_RETURN(auto to, destination(box, memory, zeros, element_size(info.type)));
-  return guarded(state, info, [&] {
+  return guarded(state, info, [&]() -> Result<void> {
     BlockReader reader(state);
     const BoxPair pair{box.count, info.blocks[block].count, box.start, to.shape, to.start};
-    auto read = reader.read_box(state.block(index, block), pair, static_cast<std::byte*>(out));
-    if (!read) read.error().where = "block " + std::to_string(block) + ", " + read.error().where;
-    return read;
+    RETURN_IF_ERROR(reader.read_box(state.block(index, block), pair, static_cast<std::byte*>(out)));
+    return reader.finish();
   });
 }
 
@@ -206,11 +204,8 @@ Result<void> Step::verify(const VariableInfo* variable) const {
     if (is_single_value(info)) continue;
     RETURN_IF_ERROR(guarded(state, info, [&] {
       BlockReader reader(state);
-      return state.for_each_block(i, [&](std::size_t number, const StepState::BlockReference& reference) {
-        auto checked = reader.verify(reference);
-        if (!checked) checked.error().where = "block " + std::to_string(number) + ", " + checked.error().where;
-        return checked;
-      });
+      return state.for_each_block(
+          i, [&](std::size_t, const StepState::BlockReference& reference) { return reader.verify(reference); });
     }));
   }
   return {};

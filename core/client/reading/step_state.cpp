@@ -332,7 +332,7 @@ StepState::BlockReference StepState::block(std::size_t variable, std::size_t blo
   const Index& all = index();
   std::uint32_t source = all.ends[variable].first;
   while (block >= all.sources[source].first_block + all.sources[source].block_count) source = all.sources[source].next;
-  return {all.sources[source].variable, static_cast<std::uint32_t>(block - all.sources[source].first_block)};
+  return {all.sources[source].variable, static_cast<std::uint32_t>(block - all.sources[source].first_block), block};
 }
 
 bool StepState::is_verified(const BlockReference& block) const {
@@ -343,6 +343,19 @@ bool StepState::is_verified(const BlockReference& block) const {
 void StepState::set_verified(const BlockReference& block) const {
   const std::lock_guard lock(verified_mutex_);
   verified_.emplace(block.variable, block.block);
+}
+
+Result<void> StepState::compare(const BlockReference& block, std::uint32_t checksum, std::uint32_t taken) const {
+  if (taken == checksum) {
+    set_verified(block);
+    return {};
+  }
+  const auto place = protocol::block_place(*block.variable, block.block);
+  const format::Piece& piece = protocol::piece_of(*block.variable, place.first_piece);
+  return fail(ErrorCode::corrupt,
+              "the block does not match its checksum; the step's data has changed on the SSD or on the way",
+              "block " + std::to_string(block.number) + ", segment " + std::to_string(piece.segment()) + " @ " +
+                  std::to_string(piece.offset()));
 }
 
 }  // namespace forebay::client

@@ -25,7 +25,8 @@ class StepState {
   /// A block in the metadata of the rank that wrote it.
   struct BlockReference {
     const format::Variable* variable = nullptr;
-    std::uint32_t block = 0;
+    std::uint32_t block = 0;  ///< of this rank's variable
+    std::size_t number = 0;   ///< of all blocks, as readers count them
   };
 
   /// Reads, checks and decodes the metadata of a step that was delivered. Errors: corrupt, step_gone, io_error.
@@ -75,6 +76,8 @@ class StepState {
   /// True if the block has been found whole already (Verify::first and automatic).
   bool is_verified(const BlockReference& block) const;
   void set_verified(const BlockReference& block) const;
+  /// corrupt if the checksum that was taken of all its bytes is not the block's, which is noted as whole else.
+  Result<void> compare(const BlockReference& block, std::uint32_t checksum, std::uint32_t taken) const;
 
  private:
   struct Part {
@@ -134,7 +137,7 @@ Result<void> StepState::for_each_block(std::size_t variable, Visit&& visit) cons
   do {
     const Source& from = all.sources[source];
     for (std::uint32_t block = 0; block < from.block_count; ++block, ++number) {
-      RETURN_IF_ERROR(visit(number, BlockReference{from.variable, block}));
+      RETURN_IF_ERROR(visit(number, BlockReference{from.variable, block, number}));
     }
     source = from.next;
   } while (source != 0);

@@ -21,6 +21,7 @@ Result<std::shared_ptr<const client::Mapping>> fetched(const StepState& state, c
   client::BlockReader reader(state);
   auto read = box == nullptr ? reader.read_whole(block, memory->bytes().data())
                              : reader.read_box(block, *box, memory->bytes().data());
+  if (read) read = reader.finish();
   // A step that is gone explains whatever else went wrong.
   RETURN_IF_ERROR(state.pin().check_after_read());
   RETURN_IF_ERROR(read);
@@ -95,8 +96,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   if (!copied && state->link().options().verify == Verify::first && !state->is_verified(reference)) {
     client::BlockReader reader(*state);
     if (auto verified = reader.verify(reference); !verified) {
-      verified.error().where = state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " +
-                               verified.error().where;
+      verified.error().where = state->where() + ", variable " + info.name + ", " + verified.error().where;
       return fail(std::move(verified.error()));
     }
   }
@@ -115,8 +115,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     const std::uint64_t bytes = box_only ? element_count(box.count) * element_size(info.type) : place.bytes;
     auto memory = fetched(*state, reference, bytes, box_only ? &pair : nullptr);
     if (!memory) {
-      memory.error().where =
-          state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " + memory.error().where;
+      memory.error().where = state->where() + ", variable " + info.name + ", " + memory.error().where;
       return fail(std::move(memory.error()));
     }
     owner->mapping = std::move(*memory);

@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "base/fail_point.h"
 #include "base/return_error.h"
+#include "client/writing/remote_space.h"
 #include "client/writing/statistics.h"
 #include "protocol/step_metadata.h"
 
@@ -24,6 +25,9 @@ constexpr std::size_t digest_bytes = std::size_t{4} << 10;  // stays in the near
 constexpr std::size_t prefetched_bytes = 2 * digest_bytes;
 constexpr std::size_t cache_line_bytes = 64;
 constexpr std::size_t gathered_bytes_max = std::size_t{64} << 10;  // blocks of this size and more are written directly
+// A block that is spread is sent from several places at once: one that is not contiguous in memory is copied first.
+constexpr std::uint64_t gathered_to_spread_bytes_max = std::uint64_t{256} << 20;
+constexpr std::size_t digest_between_moves_bytes = std::size_t{256} << 10;
 constexpr std::size_t pending_bytes_max = window_bytes + page_bytes;
 
 std::uint64_t bytes_to_window_end(std::uint64_t offset) {
@@ -96,12 +100,75 @@ Result<BlockDigest> BlockWriter::write(const BlockSource& source, std::span<cons
   BlockDigest result;
   if (source.bytes == 0) return result;
   if (source.bytes >= gathered_bytes_max || pieces.size() > 1) {
-    RETURN_IF_ERROR(write_large(source, pieces, result));
+    ASSIGN_OR_RETURN(const bool written, write_side_by_side(source, pieces, result));
+    if (!written) RETURN_IF_ERROR(write_large(source, pieces, result));
     return result;
   }
   ASSIGN_OR_RETURN(auto room, reserve(source.bytes < page_bytes ? small_ : paged_, pieces.front()));
   gather(source, room);
   return digest({room, source.bytes}, source.type);
+}
+
+Result<bool> BlockWriter::write_side_by_side(const BlockSource& source, std::span<const format::Piece> pieces,
+                                             BlockDigest& result) {
+  if (pieces.size() < 2) return false;
+  struct Place {
+    format::Piece piece;
+    std::uint64_t begin = 0;  // in the block
+  };
+  struct Target {
+    std::shared_ptr<RemoteSpace> space;
+    std::vector<Place> places;
+  };
+  std::vector<Target> targets;
+  std::vector<Place> here;
+  std::uint64_t begin = 0;
+  for (const format::Piece& piece : pieces) {
+    const auto segment = segments_.find(piece.segment());
+    if (!segment) return false;
+    if (const auto* file = dynamic_cast<const RemoteSpaceFile*>(&segment->file())) {
+      auto target = std::ranges::find(targets, file->space(), &Target::space);
+      if (target == targets.end()) target = targets.insert(target, {file->space(), {}});
+      target->places.push_back({piece, begin});
+    } else {
+      here.push_back({piece, begin});
+    }
+    begin += piece.length();
+  }
+  if (targets.size() < 2) return false;
+  std::unique_ptr<std::byte[]> gathered;
+  if (!is_contiguous(source)) {
+    if (source.bytes > gathered_to_spread_bytes_max) return false;
+    gathered = std::make_unique_for_overwrite<std::byte[]>(source.bytes);
+    gather(source, gathered.get());
+  }
+  const std::span<const std::byte> block(gathered ? gathered.get() : source.data, source.bytes);
+  fail_point("client.put.before_write");
+  std::vector<DataLane> lanes;
+  for (const Target& target : targets) {
+    std::vector<DataLane::Store> stores;
+    for (const auto& [piece, place] : target.places)
+      stores.push_back({piece.segment(), piece.offset(), block.subspan(place, piece.length())});
+    ASSIGN_OR_RETURN(auto lane, target.space->lane(std::move(stores)));
+    lanes.push_back(std::move(lane));
+  }
+  const bool with_statistics = statistics_ && has_order(source.type);
+  MinMax min_max(source.type);
+  std::span<const std::byte> rest = block;
+  move_side_by_side(lanes, [&] {
+    const auto chunk = rest.first(std::min(rest.size(), digest_between_moves_bytes));
+    add_to_digest(chunk, checksums_, result.checksum, with_statistics ? &min_max : nullptr);
+    rest = rest.subspan(chunk.size());
+    return !rest.empty();
+  });
+  if (with_statistics) result.statistics = min_max.result();
+  Result<void> done;
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    if (auto sent = targets[i].space->sent(*lanes[i].result()); !sent && done) done = std::move(sent);
+  for (const auto& [piece, place] : here)
+    if (done) done = write_at(piece.segment(), piece.offset(), block.subspan(place, piece.length()));
+  RETURN_IF_ERROR(done);
+  return true;
 }
 
 Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const format::Piece> pieces,

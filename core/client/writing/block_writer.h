@@ -62,6 +62,9 @@ class BlockWriter {
     std::size_t bytes = 0;
   };
 
+  /// Where the pieces lie on several other nodes: side by side. False, and nothing is written, where they do not.
+  Result<bool> write_side_by_side(const BlockSource& source, std::span<const format::Piece> pieces,
+                                  BlockDigest& digest);
   Result<void> write_large(const BlockSource& source, std::span<const format::Piece> pieces, BlockDigest& digest);
   /// Room for a piece in the buffer for small or for page-sized blocks.
   Result<std::byte*> reserve(Pending& pending, const format::Piece& piece);

@@ -66,9 +66,19 @@ Result<void> RemoteSpace::send_kept() {
 
 Result<void> RemoteSpace::store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
   unfinished_ = true;
-  auto stored = connection_->store(segment, offset, bytes);
-  if (!stored) lost_ = stored.error() = lost_by(lost_code(), std::move(stored.error()));
-  return stored;
+  return sent(connection_->store(segment, offset, bytes));
+}
+
+Result<DataLane> RemoteSpace::lane(std::vector<DataLane::Store> stores) {
+  if (lost_) return fail(*lost_);
+  RETURN_IF_ERROR(send_kept());
+  unfinished_ = true;
+  return DataLane(connection_, std::move(stores));
+}
+
+Result<void> RemoteSpace::sent(Result<void> result) {
+  if (!result) lost_ = result.error() = lost_by(lost_code(), std::move(result.error()));
+  return result;
 }
 
 Result<void> RemoteSpace::finish(wire::PartT& part) {

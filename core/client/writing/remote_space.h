@@ -12,6 +12,7 @@
 
 #include "base/device.h"
 #include "client/connection/connection.h"
+#include "client/connection/data_lane.h"
 
 namespace forebay::client {
 
@@ -31,6 +32,9 @@ class RemoteSpace {
   }
   Result<void> write(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
                      std::span<const std::byte> bytes);
+  /// What is to be sent while others get theirs. Then sent() hears how it went.
+  Result<DataLane> lane(std::vector<DataLane::Store> stores);
+  Result<void> sent(Result<void> result);
   /// The server has all that was written since the step began, but for what the part is to carry, which it gets here.
   /// Else this is the reason why not.
   Result<void> finish(wire::PartT& part);
@@ -57,6 +61,8 @@ class RemoteSpaceFile final : public File {
  public:
   RemoteSpaceFile(std::shared_ptr<RemoteSpace> space, std::uint32_t segment, std::uint16_t member) noexcept
       : space_(std::move(space)), segment_(segment), member_(member) {}
+
+  const std::shared_ptr<RemoteSpace>& space() const noexcept { return space_; }
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override;
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override;

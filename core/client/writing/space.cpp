@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/bounds.h"
+#include "base/side_by_side.h"
 #include "protocol/step_metadata.h"
 
 namespace forebay::client {
@@ -102,25 +103,55 @@ bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces, 
   if (bytes > free) return false;
   const std::uint64_t whole = round_up(bytes, page_bytes);
   if (whole > free) return false;
-  std::uint64_t left = bytes;
-  // In one piece where that is possible: it reads and maps fastest.
-  for (std::size_t i = 0; i < free_.size(); ++i) {
-    if (free_[i].length < whole || !is_of(free_[i], kind)) continue;
-    const Extent taken = take_run(i, whole);
-    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, bytes);
+  std::vector<std::pair<std::uint16_t, std::uint64_t>> members;
+  if (stripe_bytes_ > 0 && whole > stripe_bytes_) {
+    for (const Extent& extent : free_) {
+      if (!is_of(extent, kind)) continue;
+      const auto found = std::ranges::find(members, extent.member, &std::pair<std::uint16_t, std::uint64_t>::first);
+      if (found == members.end()) {
+        members.emplace_back(extent.member, extent.length);
+      } else {
+        found->second += extent.length;
+      }
+    }
+  }
+  if (members.size() < 2) {
+    take_pages_of(std::nullopt, bytes, pieces, kind);
     return true;
   }
-  for (std::size_t i = 0; left > 0;) {
-    if (!is_of(free_[i], kind)) {
+  // Page by page as far as the last: only the block's last piece may end within one.
+  std::uint64_t left = bytes;
+  for (const auto& [member, share] : shares_side_by_side(whole, members, stripe_bytes_)) {
+    const std::uint64_t part = std::min(left, share);
+    take_pages_of(member, part, pieces, kind);
+    left -= part;
+  }
+  return true;
+}
+
+void Space::take_pages_of(std::optional<std::uint16_t> member, std::uint64_t bytes, std::vector<format::Piece>& pieces,
+                          SpaceKind kind) {
+  const auto is_meant = [&](const Extent& extent) {
+    return is_of(extent, kind) && extent.member == member.value_or(extent.member);
+  };
+  const std::uint64_t whole = round_up(bytes, page_bytes);
+  // In one piece where that is possible: it reads and maps fastest.
+  for (std::size_t i = 0; i < free_.size(); ++i) {
+    if (free_[i].length < whole || !is_meant(free_[i])) continue;
+    const Extent taken = take_run(i, whole);
+    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, bytes);
+    return;
+  }
+  for (std::size_t i = 0; bytes > 0;) {
+    if (!is_meant(free_[i])) {
       ++i;
       continue;
     }
-    const Extent taken = take_run(i, std::min(free_[i].length, round_up(left, page_bytes)));
-    const std::uint64_t length = std::min(taken.length, left);
+    const Extent taken = take_run(i, std::min(free_[i].length, round_up(bytes, page_bytes)));
+    const std::uint64_t length = std::min(taken.length, bytes);
     pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, length);
-    left -= length;
+    bytes -= length;
   }
-  return true;
 }
 
 bool Space::take_apart(std::uint64_t bytes, std::vector<format::Piece>& pieces, SpaceKind kind) {

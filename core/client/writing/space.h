@@ -41,6 +41,9 @@ class Space {
   /// Adds free space; offset and length are multiples of 4096 and nothing of it is held already.
   void grant(const Extent& extent);
 
+  /// Larger blocks are taken from all members side by side.
+  void set_stripe(std::uint64_t bytes) noexcept { stripe_bytes_ = bytes; }
+
   /// Takes `bytes` (more than 0) in whole pages and appends the pieces, whose lengths add up to `bytes`. False, with
   /// nothing taken, if there is too little.
   bool take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces, SpaceKind kind = SpaceKind::anywhere);
@@ -78,6 +81,11 @@ class Space {
   /// Takes free space from the front of an extent.
   Extent take_free(std::size_t index, std::uint64_t length);
 
+  /// The part of take_pages() that this member gives, or any: there is as much.
+  void take_pages_of(std::optional<std::uint16_t> member, std::uint64_t bytes, std::vector<format::Piece>& pieces,
+                     SpaceKind kind);
+
+  std::uint64_t stripe_bytes_ = 0;
   std::vector<Extent> free_;  // in the order granted, so that what the server gave first is used first
   std::vector<Extent> used_;  // in whole pages
   std::vector<Extent> apart_;

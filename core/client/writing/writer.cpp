@@ -292,6 +292,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     impl->step = body->next_step();
     impl->interruption = protocol::text_of(body->interruption());
     impl->segments.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())), body->segment_bytes());
+    impl->space.set_stripe(body->stripe_bytes());
     if (connection->is_remote()) impl->write_remotely();
     impl->reach_members();
     return {};

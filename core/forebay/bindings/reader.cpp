@@ -142,7 +142,7 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
                           bool follow, std::string run, bool wait_for_writer, std::uint64_t first_step,
                           std::uint32_t first_step_epoch, bool trust_writer, std::uint32_t rank, std::uint32_t ranks,
                           std::string ranks_source, std::string group, std::int64_t turn_timeout_ms,
-                          const std::string& on_reader_lost, ServerPlace server) {
+                          const std::string& on_reader_lost, const std::string& on_unavailable, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   ReaderOptions options;
@@ -168,6 +168,9 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.turn_timeout_ms = turn_timeout_ms;
   options.on_reader_lost = choice<OnReaderLost>("on_reader_lost", on_reader_lost,
                                                 {{"end", OnReaderLost::end}, {"continue", OnReaderLost::go_on}});
+  options.on_unavailable = choice<OnUnavailable>(
+      "on_unavailable", on_unavailable,
+      {{"wait", OnUnavailable::wait}, {"skip", OnUnavailable::skip}, {"error", OnUnavailable::error}});
   options.open_timeout_ms = open_timeout_ms;
   options.reconnect_timeout_ms = reconnect_timeout_ms;
   options.server = std::move(server);
@@ -202,7 +205,7 @@ void bind_reader(nb::module_& module) {
                   "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false, "run"_a = "",
                   "wait_for_writer"_a = false, "first_step"_a = 0, "first_step_epoch"_a = 0, "trust_writer"_a = false,
                   "rank"_a = 0, "ranks"_a = 1, "ranks_source"_a = "default", "group"_a = "", "turn_timeout_ms"_a = -1,
-                  "on_reader_lost"_a = "end", "server"_a)
+                  "on_reader_lost"_a = "end", "on_unavailable"_a = "wait", "server"_a)
       .def_prop_ro("stream_uuid", &PythonReader::stream_uuid)
       .def_prop_ro("first_step", &PythonReader::first_step)
       .def_prop_ro("first_step_epoch", &PythonReader::first_step_epoch)

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from forebay.errors import InvalidArgumentError
 
 __all__ = ["FilesJob", "Job", "MatchedFilesJob", "StepsJob", "job_from_json", "job_to_json"]
+
+_SHOWN_CHARACTERS = 80  # of what is wrong
+_SECONDS_MAX = 366 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,7 @@ class MatchedFilesJob:
 
 
 Job = StepsJob | FilesJob | MatchedFilesJob
+_JOBS: tuple[type[Job], ...] = (StepsJob, FilesJob, MatchedFilesJob)
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -91,17 +98,65 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 
 def job_from_json(document: dict[str, Any]) -> Job:
-    """The job of a JSON object; InvalidArgumentError if it is none."""
+    """The job of a JSON object; InvalidArgumentError if it is none, or a field of it has another type or no value that
+    a program could be given.
+    """
     fields = dict(document)
     kind = fields.pop("kind", None)
+    found = next((job for job in _JOBS if job.kind == kind), None)
+    if found is None:
+        raise InvalidArgumentError(f"there is no stage of kind {str(kind)[:_SHOWN_CHARACTERS]!r}")
+    types = get_type_hints(found)
+    for name, value in fields.items():
+        if name not in types:
+            raise InvalidArgumentError(f"this is no stage: {kind} has no {name[:_SHOWN_CHARACTERS]!r}")
+        expected = _FIELD_TYPES[types[name]]
+        if not expected.fits(value):
+            raise InvalidArgumentError(
+                f"this is no stage: {name} is {expected.what}, not {str(value)[:_SHOWN_CHARACTERS]!r}"
+            )
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
     try:
-        if kind == StepsJob.kind:
-            return StepsJob(**(fields | {"variables": tuple(fields.get("variables", ()))}))
-        if kind == FilesJob.kind:
-            return FilesJob(**(fields | {"unclean_nodes": tuple(fields.get("unclean_nodes", ()))}))
-        if kind == MatchedFilesJob.kind:
-            lists = {name: tuple(fields.get(name, ())) for name in ("exclude", "unclean_nodes")}
-            return MatchedFilesJob(**(fields | lists))
-    except TypeError as error:
+        return found(**values)
+    except TypeError as error:  # something is missing
         raise InvalidArgumentError(f"this is no stage: {error}") from None
-    raise InvalidArgumentError(f"there is no stage of kind {kind!r}")
+
+
+def _is_text(value: Any) -> bool:
+    """As an argument of a program, and a file's name: any bytes but NUL, those that are no UTF-8 as Python has them."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+
+
+def _is_time(value: Any) -> bool:
+    is_number = _is_number(value) or isinstance(value, float)
+    return is_number and math.isfinite(value) and 0 <= value <= _SECONDS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldType:
+    what: str  #: for people
+    fits: Callable[[Any], bool]
+
+
+_FIELD_TYPES: dict[Any, _FieldType] = {
+    str: _FieldType("a text without NUL", _is_text),
+    bool: _FieldType("true or false", lambda value: isinstance(value, bool)),
+    float: _FieldType(f"a number of seconds up to {_SECONDS_MAX}", _is_time),
+    int | None: _FieldType("a whole number of 64 bits or null", lambda value: value is None or _is_number(value)),
+    tuple[str, ...]: _FieldType(
+        "a list of texts without NUL",
+        lambda value: isinstance(value, (list, tuple)) and all(_is_text(element) for element in value),
+    ),
+}

@@ -46,6 +46,14 @@ enum class OnReaderLost : std::uint8_t {
   go_on = 1,  ///< it goes on without the rank, which may be started again and joins at the next turn
 };
 
+/// What a follower does about a step with a part on a member of the reservation that is away
+/// (docs/operations/servers.md). On the wire: never renumber.
+enum class OnUnavailable : std::uint8_t {
+  wait = 0,   ///< next() waits until the member is back; later steps do not come first
+  skip = 1,   ///< next() passes over the step, with a notice, and gives those that are there
+  error = 2,  ///< next() fails with ErrorCode::unavailable; called again, it looks again
+};
+
 enum class StreamStatus : std::uint8_t {
   waiting = 1,      ///< exists, but no group has written yet
   live = 2,         ///< a writer group is at work
@@ -76,6 +84,9 @@ struct ReaderOptions {
   bool latest_only = false;  ///< each wait gives the newest step, skipping what lies between
   StepDistribution distribution = StepDistribution::stream_default;
   bool follow = true;  ///< false: random access only; takes no cursor and counts as no reader
+  /// A member that goes away once a step was given: reads of it wait for it, up to reconnect_timeout_ms, with `wait`
+  /// and for random access; else they fail at once.
+  OnUnavailable on_unavailable = OnUnavailable::wait;
   /// Open waits until a writer group of this run has formed, and the reader takes no step of another run. Empty: of
   /// any.
   std::string run;
@@ -354,16 +365,19 @@ struct NextStep {
     step = 1,           ///< `step` is set
     not_ready = 2,      ///< the timeout passed
     end_of_stream = 3,  ///< `status` says ended, interrupted (after the grace time) or failed
-    notice = 4,         ///< the stream's status changed (interrupted, live again): call again
+    /// Call again. The stream's status changed (interrupted, live again), or `text` says that the next step waits for a
+    /// member that is away, or which steps were passed over for that (ReaderOptions::on_unavailable).
+    notice = 4,
   };
   Kind kind = Kind::not_ready;
   std::shared_ptr<const Step> step;
   bool rewound = false;  ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
   /// Steps that lie between the last step given (or where the reader began) and this one: retention dropped them before
-  /// the reader got to them, or latest_only passed them over. Where readers share steps out: dropped ones of its share.
+  /// the reader got to them, or latest_only or on_unavailable passed them over. Where readers share steps out: dropped
+  /// ones of its share.
   std::uint64_t skipped = 0;
   StreamStatus status = StreamStatus::live;
-  std::string text;
+  std::string text;  ///< not_ready: the member that the step waits for, and since when; else empty
 };
 
 /// Where memory runs out in a call it throws std::bad_alloc and the connection is given up; the next call makes another

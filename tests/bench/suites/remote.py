@@ -15,8 +15,16 @@ from pathlib import Path
 
 from tests.bench.engines import Engine, sst
 from tests.bench.measure import Case, Figures, Row, Suite
-from tests.bench.programs import Program, Timeline, run_alone, run_pair
-from tests.bench.remote_bench import READER_NODE, SERVER_NODE, WRITER_NODE, RemoteInstance, nodes, remote_instance
+from tests.bench.programs import Program, rate_together, run_alone, run_pair, run_together
+from tests.bench.remote_bench import (
+    READER_NODE,
+    SERVER_NODE,
+    WRITER_NODE,
+    RemoteInstance,
+    live_figures,
+    nodes,
+    remote_instance,
+)
 from tests.bench.workbench import KIB, MIB, Workbench
 from tests.support.plugin import plugin_library
 
@@ -30,11 +38,6 @@ _READERS = 16
 #: written and one whose drop is not yet durable.
 _LIVE_SLOTS = 2
 _LIVE_WARMUP = 12
-
-
-def _run_rate(timeline: Timeline, step_bytes: int) -> Figures:
-    seconds = (timeline.steps[-1][3] - timeline.steps[_WARMUP][0]) * 1e-9
-    return {_RATE: (len(timeline.steps) - _WARMUP) * step_bytes / seconds}
 
 
 def _steps(bench: Workbench, step_bytes: int, rate: str | None) -> int:
@@ -54,13 +57,13 @@ def _native(step_bytes: int, transport: str, what: str, rate: str | None, bench:
             prefix = network.prefix(WRITER_NODE)
             arguments = [*writing, "--retention", "last:2"]
             with Program("bench_native", arguments, instance.over(transport), prefix=prefix) as writer:
-                return _run_rate(run_alone(writer), step_bytes)
+                return {_RATE: run_alone(writer).rate(step_bytes, _WARMUP)}
         with Program("bench_native", [*writing, "--durable"], instance.local_environment) as writer:
             run_alone(writer)
         reading = ["read", *common, "--verify", "read"]
         prefix = network.prefix(READER_NODE)
         with Program("bench_native", reading, instance.over(transport), prefix=prefix) as reader:
-            return _run_rate(run_alone(reader), step_bytes)
+            return {_RATE: run_alone(reader).rate(step_bytes, _WARMUP)}
 
 
 def _plain(step_bytes: int, what: str, rate: str | None, bench: Workbench) -> Figures:
@@ -74,7 +77,7 @@ def _plain(step_bytes: int, what: str, rate: str | None, bench: Workbench) -> Fi
         with Program("bench_tcp", serving, {}, prefix=network.prefix(SERVER_NODE)) as server:
             server.wait_ready()
             with Program("bench_tcp", asking, {}, prefix=network.prefix(WRITER_NODE)) as client:
-                return _run_rate(run_alone(client), step_bytes)
+                return {_RATE: run_alone(client).rate(step_bytes, _WARMUP)}
 
 
 def remote_blocks(step_bytes: int) -> Suite:
@@ -124,20 +127,6 @@ def remote_limited() -> Suite:
     )
 
 
-def _live_figures(writer: Timeline, reader: Timeline, step_bytes: int) -> Figures:
-    if len(reader.steps) != len(writer.steps):
-        raise RuntimeError(f"the reader got {len(reader.steps)} of {len(writer.steps)} steps")
-    # From when the reader holds the last step of the warm-up, by which all space and buffers were used once: a virtual
-    # machine's memory is many times slower at its first use.
-    seconds = (reader.steps[-1][2] - reader.steps[_LIVE_WARMUP - 1][2]) * 1e-9
-    both = list(zip(writer.steps, reader.steps, strict=True))[_LIVE_WARMUP:]
-    latencies = [(read[2] - written[2]) * 1e-9 for written, read in both]
-    return {
-        "end_to_end_bytes_per_second": (len(reader.steps) - _LIVE_WARMUP) * step_bytes / seconds,
-        "after_call_seconds": statistics.median(latencies),
-    }
-
-
 def _plugin(instance: RemoteInstance, *, writer_is_local: bool) -> Engine:
     common = (f"PluginName={instance.address()}", f"PluginLibrary={plugin_library()}", f"Stream={instance.address()}")
     network = instance.network
@@ -158,7 +147,7 @@ def _run_live(engine: Engine, step_bytes: int, steps: int, pace_us: int) -> Figu
         engine.writer(variable_bytes=step_bytes, steps=steps, pace_us=pace_us) as writer,
         engine.reader(variable_bytes=step_bytes) as reader,
     ):
-        return _live_figures(*run_pair(writer, reader), step_bytes)
+        return live_figures(*run_pair(writer, reader), step_bytes, _LIVE_WARMUP)
 
 
 def _live(
@@ -249,16 +238,10 @@ def _together(bench: Workbench) -> Figures:
                 )
                 for number in range(_READERS)
             ]
-            for reader in readers:
-                reader.wait_ready()
-            for reader in readers:
-                reader.go()
-            timelines = [reader.finish() for reader in readers]
-    begin = min(timeline.steps[0][0] for timeline in timelines)
-    end = max(timeline.steps[-1][2] for timeline in timelines)
+            timelines = run_together(readers)
     rates = [steps * size / ((one.steps[-1][2] - one.steps[0][0]) * 1e-9) for one in timelines]
     return {
-        "aggregate_bytes_per_second": _READERS * steps * size / ((end - begin) * 1e-9),
+        "aggregate_bytes_per_second": rate_together(timelines, size),
         "slowest_bytes_per_second": min(rates),
         "mean_bytes_per_second": statistics.mean(rates),
     }

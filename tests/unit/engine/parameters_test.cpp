@@ -92,6 +92,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
                                     {"AlwaysProvideLatestTimestep", "false"},
                                     {"MinWatermark", "committed"},
                                     {"Verify", "auto"},
+                                    {"OnUnavailable", "wait"},
                                     {"Follow", "true"},
                                     {"RandomAccess", "auto"},
                                     {"TurnTimeoutSecs", "-1"},
@@ -114,6 +115,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
   EXPECT_EQ(set.reader.latest_only, unset.reader.latest_only);
   EXPECT_EQ(set.reader.min_watermark, unset.reader.min_watermark);
   EXPECT_EQ(set.reader.verify, unset.reader.verify);
+  EXPECT_EQ(set.reader.on_unavailable, unset.reader.on_unavailable);
   EXPECT_EQ(set.reader.follow, unset.reader.follow);
   EXPECT_EQ(set.access, unset.access);
   EXPECT_EQ(set.reader.turn_timeout_ms, unset.reader.turn_timeout_ms);
@@ -125,12 +127,14 @@ TEST(EngineParameters, names_and_choices_are_accepted_in_any_case) {
                                          {"ALWAYSPROVIDELATESTTIMESTEP", "Yes"},
                                          {"whenfull", "Drop-Oldest"},
                                          {"verify", "READ"},
+                                         {"onunavailable", "Skip"},
                                          {"statslevel", "0"}});
   EXPECT_EQ(settings.reader.distribution, StepDistribution::round_robin);
   EXPECT_EQ(settings.writer.distribution, static_cast<std::uint8_t>(StepDistribution::round_robin));
   EXPECT_TRUE(settings.reader.latest_only);
   EXPECT_EQ(settings.writer.when_full, WhenFull::drop_oldest);
   EXPECT_EQ(settings.reader.verify, Verify::read);
+  EXPECT_EQ(settings.reader.on_unavailable, OnUnavailable::skip);
   EXPECT_FALSE(settings.writer.statistics);
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every data path promises, whatever network it uses.
+#include <poll.h>
+
 #include "base/checksum.h"
 #include "tests/unit/fabric/path_fixture.h"
 
@@ -112,6 +114,103 @@ TEST_P(DataPathTest, bytes_of_requests_arrive_in_order) {
     ASSERT_TRUE(received) << size << ": " << received.error().message();
     EXPECT_TRUE(out == expected) << size;
     EXPECT_EQ(checksum, crc32c(expected, before)) << size;
+  }
+}
+
+TEST_P(DataPathTest, bytes_go_to_several_places_each_with_its_checksum) {
+  Random random(test_seed() + 2);
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  for (std::uint64_t ticket = 1; ticket <= 12; ++ticket) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+    std::vector<std::vector<std::byte>> outs;
+    const std::uint64_t longest = chance(random, 2) ? 5000 : mib;
+    for (std::uint64_t i = 0; i < 1 + below(random, 6); ++i) {
+      const std::uint64_t length = 1 + below(random, longest);
+      places.emplace_back(below(random, file_bytes - length), length);
+      outs.emplace_back(length);
+    }
+    std::vector<std::uint32_t> checksums(outs.size(), 77);
+    std::vector<fabric::Incoming::Part> parts;
+    for (std::size_t i = 0; i < outs.size(); ++i) parts.push_back({outs[i], i % 2 == 0 ? &checksums[i] : nullptr});
+    ASSERT_TRUE(path.server->send(transfer(ticket, places)));
+    if (ticket % 2 == 0) {
+      ASSERT_TRUE(path.client->receive(ticket, fabric::Incoming(parts), wait_on));
+    } else {
+      fabric::Incoming incoming{std::span<const fabric::Incoming::Part>(parts)};
+      while (true) {
+        const auto all = path.client->receive_some(ticket, incoming, wait_on);
+        ASSERT_TRUE(all) << all.error().message();
+        if (*all) break;
+        pollfd ready{path.client->descriptor(), POLLIN, 0};
+        (void)::poll(&ready, 1, 60'000);
+      }
+    }
+    for (std::size_t i = 0; i < outs.size(); ++i) {
+      const auto expected = std::span(content_).subspan(places[i].first, places[i].second);
+      EXPECT_TRUE(std::ranges::equal(outs[i], expected));
+      EXPECT_EQ(checksums[i], i % 2 == 0 ? crc32c(expected) : 77);
+    }
+  }
+}
+
+TEST_P(DataPathTest, a_failure_is_the_answer_to_who_does_not_wait_either) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  std::vector<std::byte> out(4096);
+  const fabric::Incoming::Part part{out};
+  ASSERT_TRUE(path.server->refuse(1, {ErrorCode::step_gone, "the step was dropped", "step 7"}));
+  fabric::Incoming incoming{std::span(&part, 1)};
+  auto answer = path.client->receive_some(1, incoming, wait_on);
+  while (answer) {
+    pollfd ready{path.client->descriptor(), POLLIN, 0};
+    (void)::poll(&ready, 1, 60'000);
+    answer = path.client->receive_some(1, incoming, wait_on);
+  }
+  EXPECT_EQ(answer.error().code, ErrorCode::step_gone);
+  EXPECT_FALSE(path.client->is_broken());
+  ASSERT_TRUE(path.server->send(transfer(2, {{17, 4096}})));
+  ASSERT_TRUE(path.client->receive(2, fabric::Incoming(out), wait_on));
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), content_.begin() + 17));
+}
+
+TEST_P(DataPathTest, one_thread_writes_to_two_servers_by_turns) {
+  Random random(test_seed() + 3);
+  const auto window = open_window();
+  Path paths[2] = {connect(window), {}};
+  auto other = posix_device().open(directory_.path("other"), OpenMode::create_new);
+  ASSERT_TRUE(other);
+  std::shared_ptr<File> other_file(std::move(*other));
+  ASSERT_TRUE(other_file->write_at(0, content_));
+  auto other_window = std::make_shared<fabric::WriteWindow>();
+  other_window->add_segment(4, other_file);
+  const fabric::WriteWindow::Range whole{4, 0, file_bytes};
+  ASSERT_TRUE(other_window->allow_only({&whole, 1}));
+  paths[1] = connect(other_window);
+  ASSERT_TRUE(paths[0].client && paths[1].client);
+  std::vector<std::byte> bytes(6 * mib + 5);
+  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+  std::size_t sent[2] = {0, 0};
+  while (sent[0] < bytes.size() || sent[1] < bytes.size()) {
+    pollfd ready[2] = {};
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      ready[i] = {sent[i] < bytes.size() ? paths[i].client->descriptor() : -1, POLLOUT, 0};
+      if (sent[i] == bytes.size()) continue;
+      const auto count = paths[i].client->write_some(3 + i, 1000 + sent[i], std::span(bytes).subspan(sent[i]), wait_on);
+      ASSERT_TRUE(count) << count.error().message();
+      sent[i] += *count;
+      if (*count > 0) ready[i].fd = -1;
+    }
+    if (ready[0].fd >= 0 && ready[1].fd >= 0) (void)::poll(ready, 2, 60'000);
+  }
+  for (const Path& path : paths) {
+    EXPECT_FALSE(path.client->is_broken());
+    ASSERT_TRUE(path.client->finish_writes(wait_on));
+  }
+  for (const auto& file : {file_, other_file}) {
+    std::vector<std::byte> written(bytes.size());
+    ASSERT_TRUE(file->read_at(1000, written));
+    EXPECT_TRUE(written == bytes);
   }
 }
 

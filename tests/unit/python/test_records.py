@@ -140,7 +140,7 @@ def test_writer_options_are_those_of_the_native_table() -> None:
     assert set(get_type_hints(WriterOptions)) == names - for_all_modes | from_launcher
     parameters = re.findall(r"^(\w[\w, ]*) : ", inspect.getdoc(forebay.open) or "", re.MULTILINE)
     documented = {name for line in parameters for name in line.split(", ")}
-    for_reading = {"wait_for_writer", "trust_writer", "turn_timeout", "on_reader_lost"}
+    for_reading = {"wait_for_writer", "trust_writer", "on_unavailable", "turn_timeout", "on_reader_lost"}
     assert documented == {"address", "mode", "instance", "verify"} | for_reading | names | from_launcher
 
 

@@ -113,6 +113,21 @@ def test_each_reservation_lies_on_the_emptiest_and_all_servers_hear_of_it(pool: 
     assert [server.servers for server in (pool.own, *pool.at.values())] == [addresses] * 3
 
 
+def test_another_server_at_its_address_is_not_taken_for_it(pool: Pool) -> None:
+    """Whoever listens where a server is down may pass the manager's words on to another one."""
+    pool.reservations.create(request("kept"), on=["ssd2"])
+    pool.servers.link("ssd2").close()
+    there = pool.at[ADDRESSES["ssd2"]]
+    pool.at[ADDRESSES["ssd2"]] = pool.named("ssd3")
+    assert pool.servers.look_at("ssd2") is None
+    with pytest.raises(DisconnectedError, match="another one answers"):
+        pool.reservations.destroy("kept", force=False, by=OWNER)
+    pool.reservations.reconcile()
+    pool.at[ADDRESSES["ssd2"]] = there
+    assert pool.servers.look_at("ssd2") is not None
+    assert "kept" in there.existing
+
+
 def test_servers_are_asked_and_told_side_by_side(pool: Pool) -> None:
     met = threading.Barrier(len(ADDRESSES))
     for server in pool.at.values():

@@ -180,5 +180,33 @@ TEST(Space, large_block_is_in_one_piece_where_that_is_possible) {
   EXPECT_EQ(space.free_bytes(), 0U);
 }
 
+TEST(Space, block_above_the_stripe_is_taken_from_all_members_side_by_side) {
+  Space space;
+  space.set_stripe(4 * page);
+  space.grant({0, 1, 0, 30 * page});
+  space.grant({1, 2, 0, 5 * page});
+  space.grant({1, 2, 8 * page, 30 * page});
+  space.grant({2, 0, 0, 30 * page});
+  std::vector<format::Piece> pieces;
+  ASSERT_TRUE(space.take_pages(4 * page, pieces, SpaceKind::elsewhere));
+  ASSERT_EQ(pieces.size(), 1U) << "a stripe is not cut";
+  pieces.clear();
+  ASSERT_TRUE(space.take_pages(16 * page - 7, pieces, SpaceKind::elsewhere));
+  std::map<std::uint16_t, std::uint64_t> of_member;
+  std::uint64_t bytes = 0;
+  for (const format::Piece& piece : pieces) {
+    of_member[piece.member()] += piece.length();
+    bytes += piece.length();
+    EXPECT_TRUE(&piece == &pieces.back() || piece.length() % page == 0) << "only the last ends within a page";
+  }
+  EXPECT_EQ(bytes, 16 * page - 7);
+  EXPECT_EQ(of_member, (std::map<std::uint16_t, std::uint64_t>{{1, 8 * page}, {2, 8 * page - 7}}));
+  pieces.clear();
+  ASSERT_TRUE(space.take_pages(12 * page, pieces));
+  of_member.clear();
+  for (const format::Piece& piece : pieces) of_member[piece.member()] += piece.length();
+  EXPECT_EQ(of_member, (std::map<std::uint16_t, std::uint64_t>{{0, 4 * page}, {1, 4 * page}, {2, 4 * page}}));
+}
+
 }  // namespace
 }  // namespace forebay::client

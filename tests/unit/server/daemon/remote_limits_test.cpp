@@ -3,6 +3,11 @@
 // table.
 #include <sys/resource.h>
 
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <system_error>
+
 #include "fabric/data_ticket.h"
 #include "tests/unit/server/daemon/remote_fixture.h"
 
@@ -155,6 +160,43 @@ TEST_F(RemoteTest, a_client_that_takes_no_bytes_may_ask_for_few_more) {
   for (probe.ticket = 1; probe.ticket <= 2 * fabric::ServerPath::transfers_max; ++probe.ticket)
     client.send(MessageType::probe_get, probe);
   EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+/// How many descriptors of segments this process has.
+std::size_t segments_open() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    count += !gone && target.string().find("/segments/") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(RemoteTest, requests_for_bytes_that_nobody_takes_share_their_descriptors) {
+  RawClient writer = this->writer();
+  const wire::PartT part = part_of(writer, 0, 8 * mib);
+  ASSERT_EQ(writer.call(MessageType::part, part).type, MessageType::committed);
+  const std::size_t before = segments_open();
+  RawClient client = admitted(fabric::right_read);
+  ASSERT_EQ(client.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  ASSERT_TRUE(wait_step(client)->step);
+  wire::BytesGetT asked;
+  asked.key = std::make_unique<wire::StepKey>(0, 1, 0);
+  asked.extents = part.extents;
+  std::set<std::uint32_t> segments;
+  for (const wire::Extent& extent : part.extents) segments.insert(extent.segment());
+  {
+    auto path = data_path(client, false);
+    for (asked.ticket = 1; asked.ticket <= 40; ++asked.ticket) client.send(MessageType::bytes_get, asked);
+    // Each request before this one was dealt with.
+    EXPECT_EQ(client.call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
+    EXPECT_LE(segments_open(), before + segments.size());
+  }
+  // What was asked for on a path that has ended is not kept.
+  EXPECT_TRUE(comes_true([&] { return segments_open() == before; }));
+  EXPECT_EQ(client.call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
   expect_alive();
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Servers of a pool let in each other's clients, and nobody else. See docs/design/many-servers.md.
+#include <atomic>
+
 #include <forebay/admin.h>
 
+#include "staging-servers/members/member_call.h"
 #include "tests/unit/server/daemon/pool_fixture.h"
 
 namespace forebay::testing {
@@ -171,6 +174,41 @@ TEST_F(PoolTest, names_lead_elsewhere_unless_the_reservation_is_here) {
   ASSERT_EQ(connect().call(MessageType::pool_directory, directory("res")).type, MessageType::done);
   EXPECT_EQ(home("res")->server, "");
   EXPECT_EQ(home("far")->server, "");
+}
+
+TEST_F(PoolTest, who_was_introduced_is_introduced_for_no_longer) {
+  ASSERT_EQ(connect().call(MessageType::pool_directory, directory()).type, MessageType::done);
+  for (const bool administrator : {false, true}) {
+    fabric::PoolClaims own = claims();
+    own.administrator = administrator;
+    RawClient client = admitted(made_of(own));
+    wire::HomeQueryT query;
+    query.reservation = administrator ? "" : "far";
+    query.server = administrator ? elsewhere : "";
+    query.administrator = administrator;
+    const auto found = RawClient::unpack<wire::HomeAnswer>(client.call(MessageType::home_query, query));
+    EXPECT_EQ(found->server, elsewhere);
+    const auto next = fabric::decode_pool_claims(std::as_bytes(std::span(found->claims)));
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->expires_ns, own.expires_ns);
+  }
+}
+
+TEST_F(PoolTest, a_member_is_asked_only_where_the_server_has_its_root) {
+  fabric::PoolClaims own = claims();
+  own.administrator = true;
+  const auto uuid =
+      RawClient::unpack<wire::ServerAnswer>(connect().call(MessageType::server_query, wire::ServerQueryT()))->uuid;
+  const std::atomic<bool> ending = false;
+  const auto open = [&](const std::string& root) {
+    return server::MemberCall::open("127.0.0.1:" + port_, root, made_of(own), Deadline::after_ms(remote_deadline_ms),
+                                    ending);
+  };
+  EXPECT_TRUE(open(uuid));
+  // Somebody who listens where a server is down may pass on to another one of the pool.
+  const auto other = open("01234567-89ab-4def-8123-456789abcdef");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::refused);
 }
 
 TEST_F(PoolTest, a_directory_with_nonsense_is_refused_whole) {

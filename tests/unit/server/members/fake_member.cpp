@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -27,8 +28,8 @@ void send(protocol::MessageSocket& socket, MessageType type, std::uint32_t reque
 
 }  // namespace
 
-FakeMember::FakeMember(const fabric::TokenKey& key)
-    : key_(key), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+FakeMember::FakeMember(const fabric::TokenKey& key, std::string uuid)
+    : key_(key), uuid_(std::move(uuid)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -93,7 +94,9 @@ bool FakeMember::greet(protocol::MessageSocket& socket) {
   const auto proved = next(socket);
   if (!proved) return false;
   socket.encrypt(agreement.server_cipher());
-  send(socket, MessageType::welcome, proved->request, wire::WelcomeT());
+  wire::WelcomeT welcome;
+  welcome.root_uuid = uuid_;
+  send(socket, MessageType::welcome, proved->request, welcome);
   return true;
 }
 

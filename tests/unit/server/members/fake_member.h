@@ -31,7 +31,8 @@ class FakeMember {
   /// Called in the thread of the connection, which waits for it; other connections do not.
   using Handler = std::function<Answer(const protocol::Message&)>;
 
-  explicit FakeMember(const fabric::TokenKey& key);
+  /// `uuid`: of its root.
+  FakeMember(const fabric::TokenKey& key, std::string uuid);
   ~FakeMember();
   FakeMember(const FakeMember&) = delete;
   FakeMember& operator=(const FakeMember&) = delete;
@@ -49,6 +50,7 @@ class FakeMember {
   std::unique_ptr<protocol::Message> next(protocol::MessageSocket& socket);
 
   const fabric::TokenKey key_;
+  const std::string uuid_;
   Descriptor listener_;
   std::string address_;
   std::mutex mutex_;

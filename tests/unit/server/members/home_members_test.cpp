@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A home and what it believes of its other members: those answer as the test has them answer.
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -24,9 +26,9 @@ class HomeMembersTest : public PoolFixture {
     wire::PoolDirectoryT directory;
     std::vector<std::string> roots = {own_uuid()};
     for (int number = 1; number <= 2; ++number) {
-      members_.push_back(std::make_unique<FakeMember>(key_));
       auto entry = std::make_unique<wire::ServerEntryT>();
       entry->uuid = random_uuid();
+      members_.push_back(std::make_unique<FakeMember>(key_, entry->uuid));
       entry->name = "ssd" + std::to_string(number);
       entry->server = members_.back()->address();
       roots.push_back(entry->uuid);
@@ -34,6 +36,9 @@ class HomeMembersTest : public PoolFixture {
       syncs_.push_back(std::make_shared<std::atomic<std::uint64_t>>(0));
       answer_looks(number);
       answer_syncs(number);
+      members_.back()->on(MessageType::member_fence, [](const Message&) {
+        return FakeMember::answer(MessageType::done, wire::DoneT());
+      });
     }
     ASSERT_EQ(connect().call(MessageType::pool_directory, directory).type, MessageType::done);
     id_ = make_spread("spread", roots)->id;
@@ -168,7 +173,10 @@ TEST_F(HomeMembersTest, syncs_are_done_when_the_last_member_has_answered_in_what
 
 TEST_F(HomeMembersTest, what_one_member_cannot_sync_is_synced_by_none) {
   member(2).on(MessageType::member_sync, [](const Message&) {
-    return FakeMember::answer(MessageType::failure, protocol::failure_from({ErrorCode::io_error, "the disk is bad", ""}));
+    wire::FailureT failure;
+    failure.code = static_cast<std::uint8_t>(ErrorCode::io_error);
+    failure.what = "the disk is bad";
+    return FakeMember::answer(MessageType::failure, failure);
   });
   const Synced synced = sync({segment_of(1), segment_of(2)}).get();
   ASSERT_FALSE(synced);

@@ -239,8 +239,11 @@ TEST_F(MemberShareTest, a_fence_ends_what_it_voids_and_lets_nobody_in_again) {
   EXPECT_EQ(refusal(to_write(300, 2)), std::nullopt);
   // Somebody's rights have become less: permits of the access generation before are void, whoever has them.
   EXPECT_EQ(reader.call(MessageType::segments_get, wire::SegmentsGetT()).type, MessageType::segments_answer);
-  EXPECT_EQ(home.call(MessageType::member_fence, fence(400)).type, MessageType::done);
+  wire::MemberFenceT readers = fence(400);
+  readers.readers = true;
+  EXPECT_EQ(home.call(MessageType::member_fence, readers).type, MessageType::done);
   EXPECT_TRUE(reader.ended());
+  EXPECT_EQ(refusal(to_write(399, 2)), std::nullopt) << "who writes is fenced as a rank";
   EXPECT_EQ(refusal(permit(399)), ErrorCode::unavailable);
   EXPECT_EQ(refusal(permit(400)), std::nullopt);
 }

@@ -57,13 +57,16 @@ TEST_F(GrantedSpaceTest, stays_as_it_is_when_a_part_is_refused) {
   elsewhere.metadata.front() = wire::Extent(1, 0, 0, 2 * grain, 64);
   wire::PartT longer = part(1, 0, grain);
   longer.metadata_bytes = 65;
+  wire::PartT metadata_twice = part(1, 0, grain);
+  metadata_twice.metadata.emplace_back(1, 0, 0, 32, 64);
+  metadata_twice.metadata_bytes = 128;
   wire::PartT of_other_member = part(1, 0, grain);
   of_other_member.extents.front() = wire::Extent(1, 1, 0, 0, grain);
   wire::PartT metadata_of_other_member = part(1, 0, grain);
   metadata_of_other_member.metadata.front() = wire::Extent(1, 1, 0, 0, 64);
   for (const wire::PartT& refused :
        {part(0, 0, grain), part(1, 4 * grain, grain), part(1, 7 * grain, 2 * grain), part(9, 0, grain), twice,
-        elsewhere, longer, of_other_member, metadata_of_other_member}) {
+        elsewhere, longer, metadata_twice, of_other_member, metadata_of_other_member}) {
     const auto taken = granted_.take(map_, layout_, 0, refused, nullptr);
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, ErrorCode::protocol);

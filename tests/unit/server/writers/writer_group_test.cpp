@@ -233,6 +233,15 @@ TEST_F(WriterGroupTest, an_aborted_step_keeps_its_number_and_its_space) {
   EXPECT_TRUE(problems().empty());
 }
 
+TEST_F(WriterGroupTest, a_rank_that_names_members_that_there_are_not_is_refused) {
+  RawClient client = writer();
+  wire::StepAbortT lost = abort(0);
+  lost.members_lost = {0, 1};
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::step_abort, lost)), ErrorCode::protocol);
+  EXPECT_EQ(client.call(MessageType::step_abort, abort(0)).type, MessageType::done);
+  write_step(client, 0);
+}
+
 // crash-matrix: committing a step | a rank of an older incarnation, with its part of the same number, before the new group's and after it | it is refused; the new group's step stays
 TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
   RawClient left = connect();
