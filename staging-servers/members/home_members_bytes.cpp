@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/fail_point.h"
 #include "base/joined_checksum.h"
 #include "base/log.h"
 #include "members/home_members.h"
@@ -87,7 +88,9 @@ void HomeMembers::store_syncs(const std::shared_ptr<SyncRound>& round) {
   for (const auto& [number, member] : members_) counters[number] = member.counter;
   services_.sync_worker.add([this, round, counters = std::move(counters), folder = folder_, &device = services_.device,
                              &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
+    fail_point("server.home.before_counters");
     auto stored = store_sync_counters(device, folder, counters);
+    fail_point("server.home.counted");
     loop.post([this, round, counters, alive, stored = std::move(stored)] {
       if (alive.expired()) return;
       if (!stored) {

@@ -82,7 +82,7 @@ class HeldWrites final : public Device {
   bool waiting_ = false;  // guarded by mutex_
 };
 
-constexpr const char* stream = "01234567-89ab-cdef-0123-456789abcdef";
+constexpr const char* group_stream = "01234567-89ab-cdef-0123-456789abcdef";
 
 class MemberShareTest : public PoolFixture {
  protected:
@@ -116,7 +116,7 @@ class MemberShareTest : public PoolFixture {
   }
   fabric::Permit to_write(std::uint64_t number, std::uint32_t incarnation = 1, std::uint32_t rank = 0) {
     fabric::Permit permit = this->permit(number);
-    permit.stream = stream;
+    permit.stream = group_stream;
     permit.incarnation = incarnation;
     permit.rank = rank;
     permit.segments = {first_};
@@ -225,7 +225,7 @@ TEST_F(MemberShareTest, a_fence_ends_what_it_voids_and_lets_nobody_in_again) {
   RawClient first = opened(to_write(100));
   RawClient second = opened(to_write(200));
   RawClient reader = opened(permit(100));
-  wire::MemberFenceT rank = fence(150, stream, 1);
+  wire::MemberFenceT rank = fence(150, group_stream, 1);
   rank.rank = 0;
   EXPECT_EQ(home.call(MessageType::member_fence, rank).type, MessageType::done);
   EXPECT_TRUE(first.ended());
@@ -233,7 +233,7 @@ TEST_F(MemberShareTest, a_fence_ends_what_it_voids_and_lets_nobody_in_again) {
   EXPECT_EQ(refusal(to_write(149, 1, 1)), std::nullopt) << "another rank's";
   EXPECT_EQ(show(second, to_write(201)).type, MessageType::member_opened);
   // The whole group has ended: no number makes a permit of it good again.
-  EXPECT_EQ(home.call(MessageType::member_fence, fence(250, stream, 1)).type, MessageType::done);
+  EXPECT_EQ(home.call(MessageType::member_fence, fence(250, group_stream, 1)).type, MessageType::done);
   EXPECT_TRUE(second.ended());
   EXPECT_EQ(refusal(to_write(300)), ErrorCode::unavailable);
   EXPECT_EQ(refusal(to_write(300, 2)), std::nullopt);
