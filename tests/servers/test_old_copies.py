@@ -190,6 +190,34 @@ def test_two_members_restored_from_old_copies_are_checked_together(
     assert problems(pool) == []
 
 
+def test_blocks_that_lie_on_two_members_are_compared_when_both_are_there(
+    pool: ServerPool, far: dict[str, str]
+) -> None:
+    block = np.arange(12.0 * (1 << 17))  # 12 MiB: a share of it lies on each server
+    with forebay.open("run1/flow", "w", durability="durable") as stream, stream.step() as step:
+        step["T"] = block
+    old = copy_of(pool, 1)
+    with forebay.open("run1/flow", "a", durability="durable") as stream, stream.step() as step:
+        step["T"] = block + 1
+    pool.servers[2].kill()
+    wait_until_away(pool)
+    put_back(pool, 1, old)
+    start_again(pool, 1)
+    home_says(pool, "member 1 stays unavailable: server server2 is away since")
+    with (
+        forebay.open("run1/flow", reconnect_timeout=0) as stream,
+        pytest.raises(forebay.UnavailableError),
+    ):
+        stream[0]["T"][...]
+    start_again(pool, 2)
+    home_says(pool, "step 1 is lost: ")
+    wait_until_present(pool, 4)
+    with forebay.open("run1/flow", verify="read") as stream:
+        assert numbers(stream) == [0]
+        assert np.array_equal(stream[0]["T"][...], block)
+    assert problems(pool) == []
+
+
 def test_a_home_that_cannot_read_what_it_has_stored_has_everything_checked(
     pool: ServerPool, far: dict[str, str]
 ) -> None:
