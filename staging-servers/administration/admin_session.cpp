@@ -291,8 +291,8 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
   if (!connection_.peer().administrator)
     return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
   AdministeredServer& server = server_;
-  const auto answer = [this, request = message.request, alive = connection_.alive()](
-                          const std::vector<Finding>& findings) {
+  const auto answer = [this, request = message.request,
+                       alive = connection_.alive()](const std::vector<Finding>& findings) {
     if (alive.expired()) return;
     wire::AuditAnswerT found;
     for (const Finding& finding : few_of_each(findings))

@@ -44,11 +44,11 @@ void DataAudit::add(const StepToRead& step, const StepRead& found) {
     damaged_.push_back(damaged(step, found.check.error().message() +
                                          "; the SSD or a client has changed it: use a staged copy if there is one"));
   } else if (!found.check->disagreement.empty()) {
-    damaged_.push_back(
-        damaged(step, found.check->disagreement + "; this variable cannot be read; the others can"));
+    damaged_.push_back(damaged(step, found.check->disagreement + "; this variable cannot be read; the others can"));
   } else {
     for (const auto& [variable, text] : found.check->gaps) {
-      Gap& gap = gaps_.try_emplace({step.reservation, step.stream, variable}, Gap{damaged(step, {}), text}).first->second;
+      Gap& gap =
+          gaps_.try_emplace({step.reservation, step.stream, variable}, Gap{damaged(step, {}), text}).first->second;
       ++gap.steps;
     }
   }
@@ -59,9 +59,9 @@ std::vector<Finding> DataAudit::findings() const {
   for (const auto& [key, gap] : gaps_) {
     Damaged& told = damaged.emplace_back(gap.first);
     told.severity = Finding::Severity::note;
-    told.what = fmt::format(
-        "step {}{}: variable {}: {}; was one program started as several ranks without knowing it?", told.step,
-        gap.steps == 1 ? "" : fmt::format(" and {} others", gap.steps - 1), shown_name(std::get<2>(key)), gap.text);
+    told.what = fmt::format("step {}{}: variable {}: {}; was one program started as several ranks without knowing it?",
+                            told.step, gap.steps == 1 ? "" : fmt::format(" and {} others", gap.steps - 1),
+                            shown_name(std::get<2>(key)), gap.text);
   }
   std::vector<Finding> findings;
   for (const Damaged& entry : damaged) {
@@ -75,9 +75,9 @@ std::vector<Finding> DataAudit::findings() const {
     findings.push_back({entry.severity, "stream " + stream->path(), entry.what});
   }
   for (const auto& [place, entry] : not_asked_) {
-    findings.push_back({Finding::Severity::note, "reservation " + place.first,
-                        fmt::format("what member {} has of {} steps was not read: {}", place.second, entry.steps,
-                                    entry.why)});
+    findings.push_back(
+        {Finding::Severity::note, "reservation " + place.first,
+         fmt::format("what member {} has of {} steps was not read: {}", place.second, entry.steps, entry.why)});
   }
   return findings;
 }

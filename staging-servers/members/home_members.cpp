@@ -173,9 +173,10 @@ void HomeMembers::compare_syncs(std::uint16_t number, const wire::MemberShareSta
   // One that is current has at least what it has answered. Syncs whose answers did not arrive make it more.
   const bool was_old = std::exchange(member.old, share.syncs() < member.told_counter);
   if (!member.old || was_old) return;
-  member.absence = fmt::format("server {} has an older copy of its segments than it has synced ({} of {} syncs); it is "
-                               "being checked",
-                               member.link->name(), share.syncs(), member.told_counter);
+  member.absence = fmt::format(
+      "server {} has an older copy of its segments than it has synced ({} of {} syncs); it is "
+      "being checked",
+      member.link->name(), share.syncs(), member.told_counter);
   lines_.warning("reservation {}: member {}: {}", segments_.reservation(), number, *member.absence);
   set_away(number);
 }

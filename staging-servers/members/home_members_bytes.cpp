@@ -56,10 +56,10 @@ void HomeMembers::ask_sync(std::uint16_t number, wire::MemberSyncT message, cons
   message.reservation = segments_.record().id;
   message.server_run = member.server_run;
   member.syncs->ask(MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
-                   [this, number, round](const Result<protocol::Message>& answer) {
-                     took_sync(number, answer, *round);
-                     if (--round->left == 0) store_syncs(round);
-                   });
+                    [this, number, round](const Result<protocol::Message>& answer) {
+                      took_sync(number, answer, *round);
+                      if (--round->left == 0) store_syncs(round);
+                    });
 }
 
 void HomeMembers::took_sync(std::uint16_t number, const Result<protocol::Message>& answer, SyncRound& round) {
@@ -164,7 +164,8 @@ void HomeMembers::ask_checksums(std::uint16_t number, const std::shared_ptr<Chec
   wire::MemberChecksumT message;
   message.reservation = segments_.record().id;
   std::uint64_t bytes = 0;
-  for (std::size_t i = round->asked; i < round->pieces.size() && message.extents.size() < MemberShare::extents_max; ++i) {
+  for (std::size_t i = round->asked; i < round->pieces.size() && message.extents.size() < MemberShare::extents_max;
+       ++i) {
     const Extent& place = round->pieces[i].place;
     if ((bytes += place.length) > MemberShare::checksum_bytes_max) break;
     message.extents.emplace_back(place.segment, number, 0, place.offset, place.length);
@@ -180,7 +181,8 @@ void HomeMembers::ask_checksums(std::uint16_t number, const std::shared_ptr<Chec
              }
              const auto checksums = protocol::numbers_of((*body)->checksums());
              if (checksums.size() != count) {
-               round->done(fail(ErrorCode::protocol, "a member has answered with other checksums than it was asked for"));
+               round->done(
+                   fail(ErrorCode::protocol, "a member has answered with other checksums than it was asked for"));
                return;
              }
              std::set<std::uint32_t> unreadable;

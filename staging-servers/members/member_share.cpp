@@ -115,7 +115,8 @@ Result<void> MemberShare::check_own(std::uint32_t segment) const {
 Result<void> MemberShare::check_own(const std::vector<wire::Extent>& extents) const {
   const Segments& segments = space_.segments();
   if (extents.empty() || extents.size() > extents_max)
-    return fail(ErrorCode::protocol, "a request names no extents, or too many", "reservation " + segments.reservation());
+    return fail(ErrorCode::protocol, "a request names no extents, or too many",
+                "reservation " + segments.reservation());
   for (const wire::Extent& extent : extents) {
     RETURN_IF_ERROR(check_own(extent.segment()));
     if (extent.length() == 0 || extent.member() != segments.own_member() ||
@@ -252,7 +253,8 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
     paths.push_back(space_.segments().path(segment));
   }
   if (syncs_before == std::numeric_limits<std::uint64_t>::max())
-    return fail(ErrorCode::protocol, "no sync can have a number above this", "reservation " + space_.segments().reservation());
+    return fail(ErrorCode::protocol, "no sync can have a number above this",
+                "reservation " + space_.segments().reservation());
   syncs_ = std::max(syncs_, syncs_before) + 1;
   services_.sync_worker.add([this, paths = std::move(paths), segments, number = syncs_, folder = folder_,
                              stored = stored_, &device = services_.device, &loop = services_.loop,
@@ -296,7 +298,8 @@ Result<void> MemberShare::checksum(const std::vector<wire::Extent>& extents, std
     places.push_back({number->second, extent.offset(), extent.length()});
   }
   if (bytes > checksum_bytes_max)
-    return fail(ErrorCode::protocol, "a request for checksums names too many bytes", "reservation " + space_.segments().reservation());
+    return fail(ErrorCode::protocol, "a request for checksums names too many bytes",
+                "reservation " + space_.segments().reservation());
   services_.errand_worker.add([paths = std::move(paths), places = std::move(places), &device = services_.device,
                                &loop = services_.loop, wanted = std::move(wanted), done = std::move(done)] {
     if (wanted.expired()) return;

@@ -111,7 +111,7 @@ class MemberShare {
   std::map<std::uint32_t, std::uint64_t> reader_below_;  ///< by user, where it is higher
   std::map<std::string, Fence> fences_;                  ///< by stream
   std::uint64_t permit_seen_ = 0;
-  std::int64_t heard_ns_ = 0;  ///< monotonic
+  std::int64_t heard_ns_ = 0;     ///< monotonic
   std::uint64_t syncs_ = 0;       ///< the last one's number, which may not be stored yet
   std::uint64_t home_syncs_ = 0;  ///< likewise
   Counters counters_;             ///< what is stored

@@ -29,11 +29,11 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
   if (!is_home()) {
     for (std::uint16_t member = 0; member < record_.members.size(); ++member)
       if (member != own_member()) segments.set_away(member, true);
-    share_ =
-        std::make_unique<MemberShare>(MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.errand_worker,
-                                                            services_.storage_incarnation, services_.server_run,
-                                                            services_.member_silence_ms * 1'000'000},
-                                      space_, services_.store.directory(record_.id));
+    share_ = std::make_unique<MemberShare>(
+        MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.errand_worker,
+                              services_.storage_incarnation, services_.server_run,
+                              services_.member_silence_ms * 1'000'000},
+        space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
     HomeMembers::Events events;
     events.release = [this](const Extent& extent) { space_.release(extent); };
@@ -65,7 +65,8 @@ Result<void> Reservation::check_home() const {
 }
 
 Result<void> Reservation::check_serves() const {
-  if (std::string why = trouble(); !why.empty()) return fail(ErrorCode::refused, std::move(why), "reservation " + name());
+  if (std::string why = trouble(); !why.empty())
+    return fail(ErrorCode::refused, std::move(why), "reservation " + name());
   return {};
 }
 

@@ -40,8 +40,8 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
                          std::vector<std::byte>& chunk) {
   std::uint32_t checksum = 0;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
-    ASSIGN_OR_RETURN(checksum, checksum_with(protocol::piece_of(variable, place.first_piece + i), checksum, segments,
-                                             chunk));
+    ASSIGN_OR_RETURN(checksum,
+                     checksum_with(protocol::piece_of(variable, place.first_piece + i), checksum, segments, chunk));
   }
   if (checksum == *place.checksum) return {};
   return fail(ErrorCode::corrupt, "checksum mismatch", where_of(variable, place));
@@ -153,8 +153,7 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
           ++check.blocks;
           if (lies_elsewhere(layout, variable, place)) {
             if (blocks == BlocksRead::home) return {};
-            ASSIGN_OR_RETURN(auto block,
-                             block_elsewhere(layout, segment_bytes, variable, place, segments, chunk));
+            ASSIGN_OR_RETURN(auto block, block_elsewhere(layout, segment_bytes, variable, place, segments, chunk));
             block.where = fmt::format("step {}, rank {}, {}", step.step, part->rank, block.where);
             check.elsewhere.push_back(std::move(block));
             return {};

@@ -47,8 +47,7 @@ struct StepReading::Batch {
 
 void StepReading::begin(const Services& services, std::vector<StepToRead> steps, std::optional<std::uint16_t> member,
                         std::weak_ptr<const bool> wanted, Asker asker) {
-  std::shared_ptr<StepReading>(
-      new StepReading(services, std::move(steps), member, std::move(wanted), std::move(asker)))
+  std::shared_ptr<StepReading>(new StepReading(services, std::move(steps), member, std::move(wanted), std::move(asker)))
       ->read_some();
 }
 
@@ -74,8 +73,7 @@ void StepReading::read(Batch& batch) {
          steps_[next_].reservation == steps_[batch.first].reservation) {
     StepRead& found = batch.found.emplace_back(StepRead{read(steps_[next_++]), 0, {}});
     if (!found.check) continue;
-    if (member_)
-      std::erase_if(found.check->elsewhere, [this](const auto& block) { return !block.lies_on(*member_); });
+    if (member_) std::erase_if(found.check->elsewhere, [this](const auto& block) { return !block.lies_on(*member_); });
     blocks += found.check->elsewhere.size();
   }
 }

@@ -46,9 +46,9 @@ std::shared_ptr<const std::vector<std::string>> paths_of(const Segments& segment
 
 /// What was found of a step.
 struct StepRead {
-  Result<StepCheck> check; ///< corrupt: the first thing that is not what it was
-  std::size_t without_checksum = 0; ///< blocks with a part elsewhere that cannot be compared
-  std::map<std::uint16_t, std::string> not_asked; ///< members that could not compare what they have, and why
+  Result<StepCheck> check;                         ///< corrupt: the first thing that is not what it was
+  std::size_t without_checksum = 0;                ///< blocks with a part elsewhere that cannot be compared
+  std::map<std::uint16_t, std::string> not_asked;  ///< members that could not compare what they have, and why
 };
 
 class StepReading : public std::enable_shared_from_this<StepReading> {

@@ -131,9 +131,7 @@ def test_a_home_that_dies_between_the_answers_and_its_journal_takes_nobody_for_a
     assert problems(pool) == []
 
 
-def test_while_its_old_copy_is_checked_a_member_serves_nothing(
-    pool: ServerPool, far: dict[str, str]
-) -> None:
+def test_while_its_old_copy_is_checked_a_member_serves_nothing(pool: ServerPool, far: dict[str, str]) -> None:
     write(far, range(1))
     old = copy_of(pool, 1)
     write(far, range(1, 2), mode="a")
@@ -158,9 +156,7 @@ def test_while_its_old_copy_is_checked_a_member_serves_nothing(
     assert problems(pool) == []
 
 
-def test_steps_without_checksums_are_lost_with_an_old_copy(
-    pool: ServerPool, far: dict[str, str]
-) -> None:
+def test_steps_without_checksums_are_lost_with_an_old_copy(pool: ServerPool, far: dict[str, str]) -> None:
     write(far, range(1), checksums=False)
     old = copy_of(pool, 1)
     write(far, range(1, 2), mode="a")
@@ -172,9 +168,7 @@ def test_steps_without_checksums_are_lost_with_an_old_copy(
         assert numbers(stream) == []
 
 
-def test_two_members_restored_from_old_copies_are_checked_together(
-    pool: ServerPool, far: dict[str, str]
-) -> None:
+def test_two_members_restored_from_old_copies_are_checked_together(pool: ServerPool, far: dict[str, str]) -> None:
     write(far, range(2))
     old = [copy_of(pool, 1), copy_of(pool, 2)]
     write(far, range(2, 3), mode="a")
@@ -190,9 +184,7 @@ def test_two_members_restored_from_old_copies_are_checked_together(
     assert problems(pool) == []
 
 
-def test_blocks_that_lie_on_two_members_are_compared_when_both_are_there(
-    pool: ServerPool, far: dict[str, str]
-) -> None:
+def test_blocks_that_lie_on_two_members_are_compared_when_both_are_there(pool: ServerPool, far: dict[str, str]) -> None:
     block = np.arange(12.0 * (1 << 17))  # 12 MiB: a share of it lies on each server
     with forebay.open("run1/flow", "w", durability="durable") as stream, stream.step() as step:
         step["T"] = block
@@ -236,9 +228,7 @@ def test_a_home_that_cannot_read_what_it_has_stored_has_everything_checked(
 
 
 # crash-matrix: bytes on another member of the reservation | the home is killed, and its root restored from an old copy | the reservation serves nothing and says why; what lies on other members stays
-def test_a_home_restored_from_an_old_copy_serves_nothing_and_says_so(
-    pool: ServerPool, far: dict[str, str]
-) -> None:
+def test_a_home_restored_from_an_old_copy_serves_nothing_and_says_so(pool: ServerPool, far: dict[str, str]) -> None:
     write(far, range(1))
     old = copy_of(pool, 0)
     write(far, range(1, 3), mode="a")

@@ -128,9 +128,7 @@ def _show_reservation(name: str, *, with_members: bool, as_json: bool) -> None:
             ),
             empty="",
         )
-    print_table(
-        STREAM_COLUMNS, map(stream_row, streams), empty="" if info.trouble else "It has no streams."
-    )
+    print_table(STREAM_COLUMNS, map(stream_row, streams), empty="" if info.trouble else "It has no streams.")
 
 
 def _members(info: ReservationInfo) -> list[dict[str, Any]]:

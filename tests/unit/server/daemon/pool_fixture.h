@@ -59,8 +59,7 @@ class PoolFixture : public RemoteTest {
       member->capacity_bytes = 16 * mib;
       asked.members.push_back(std::move(member));
     }
-    auto answer =
-        RawClient::unpack<wire::ReservationsAnswer>(connect().call(MessageType::reservation_create, asked));
+    auto answer = RawClient::unpack<wire::ReservationsAnswer>(connect().call(MessageType::reservation_create, asked));
     return std::move(answer->reservations.at(0));
   }
 

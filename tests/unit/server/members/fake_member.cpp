@@ -59,9 +59,8 @@ void FakeMember::accept() {
     if (::poll(&entry, 1, look_again_ms) <= 0) continue;
     Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.valid()) continue;
-    connections_.emplace_back([this, held = std::make_shared<Descriptor>(std::move(socket))] {
-      serve(std::move(*held));
-    });
+    connections_.emplace_back(
+        [this, held = std::make_shared<Descriptor>(std::move(socket))] { serve(std::move(*held)); });
   }
 }
 

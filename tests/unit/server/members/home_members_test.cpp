@@ -36,9 +36,8 @@ class HomeMembersTest : public PoolFixture {
       syncs_.push_back(std::make_shared<std::atomic<std::uint64_t>>(0));
       answer_looks(number);
       answer_syncs(number);
-      members_.back()->on(MessageType::member_fence, [](const Message&) {
-        return FakeMember::answer(MessageType::done, wire::DoneT());
-      });
+      members_.back()->on(MessageType::member_fence,
+                          [](const Message&) { return FakeMember::answer(MessageType::done, wire::DoneT()); });
     }
     ASSERT_EQ(connect().call(MessageType::pool_directory, directory).type, MessageType::done);
     id_ = make_spread("spread", roots)->id;
@@ -228,16 +227,16 @@ TEST_F(HomeMembersTest, a_member_below_what_it_has_synced_is_checked_and_counts_
   EXPECT_EQ(stored(), (std::vector<std::uint64_t>{0, 3, 0}));
   std::promise<void> may_be_current;
   std::promise<std::uint64_t> before;
-  member(1).on(MessageType::member_sync, [this, &before, may = may_be_current.get_future().share()](
-                                             const Message& message) {
-    const auto asked = RawClient::unpack<wire::MemberSync>(message);
-    before.set_value(asked->syncs_before);
-    may.wait();
-    wire::MemberSyncedT answer;
-    answer.storage_incarnation = storage;
-    answer.syncs = syncs(1) = asked->syncs_before + 1;
-    return FakeMember::answer(MessageType::member_synced, answer);
-  });
+  member(1).on(MessageType::member_sync,
+               [this, &before, may = may_be_current.get_future().share()](const Message& message) {
+                 const auto asked = RawClient::unpack<wire::MemberSync>(message);
+                 before.set_value(asked->syncs_before);
+                 may.wait();
+                 wire::MemberSyncedT answer;
+                 answer.storage_incarnation = storage;
+                 answer.syncs = syncs(1) = asked->syncs_before + 1;
+                 return FakeMember::answer(MessageType::member_synced, answer);
+               });
   syncs(1) = 2;
   EXPECT_EQ(before.get_future().get(), 3U);
   EXPECT_NE(absence(1).find("has an older copy of its segments than it has synced (2 of 3 syncs)"), std::string::npos);

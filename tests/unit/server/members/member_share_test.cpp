@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server that has a share of a reservation whose home is elsewhere: what it lets whom do, and what ends that. The test
-// is the home, and its clients.
+// A server that has a share of a reservation whose home is elsewhere: what it lets whom do, and what ends that. The
+// test is the home, and its clients.
 #include <condition_variable>
 #include <fstream>
 #include <limits>
