@@ -186,10 +186,10 @@ def test_two_members_restored_from_old_copies_are_checked_together(pool: ServerP
 
 def test_blocks_that_lie_on_two_members_are_compared_when_both_are_there(pool: ServerPool, far: dict[str, str]) -> None:
     block = np.arange(12.0 * (1 << 17))  # 12 MiB: a share of it lies on each server
-    with forebay.open("run1/flow", "w", durability="durable") as stream, stream.step() as step:
+    with forebay.open("run1/flow", "w", durability="durable") as writer, writer.step() as step:
         step["T"] = block
     old = copy_of(pool, 1)
-    with forebay.open("run1/flow", "a", durability="durable") as stream, stream.step() as step:
+    with forebay.open("run1/flow", "a", durability="durable") as writer, writer.step() as step:
         step["T"] = block + 1
     pool.servers[2].kill()
     wait_until_away(pool)
