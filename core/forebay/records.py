@@ -348,6 +348,7 @@ class ReservationInfo(Record):
     account: str = ""  #: that the manager counts it for; empty: none
     members: tuple[ReservationMember, ...] = ()  #: the home first
     home: bool = True  #: the server that was asked is the home; else it has only a share
+    trouble: str = ""  #: why it serves nothing; empty: it does
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,8 +252,9 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   // Shares of reservations whose home is another server are the manager's to know.
   const bool with_shares = connection_.peer().administrator;
   if (!asked.name.empty()) {
-    ASSIGN_OR_RETURN(auto reservation, with_shares ? reservations.find_any(asked.name, connection_.peer(), Rights::read)
-                                                   : reservations.find(asked.name, connection_.peer(), Rights::read));
+    // What serves nothing is told of all the same, with the reason.
+    ASSIGN_OR_RETURN(auto reservation, reservations.find_any(asked.name, connection_.peer(), Rights::read));
+    if (!with_shares) RETURN_IF_ERROR(reservation->check_home());
     // The manager, which asks as an administrator, tells others what it hears.
     const bool owners = connection_.peer().uid == reservation->record().owner_uid;
     infos.push_back(owners ? reservation->owners_info() : reservation->info());

@@ -8,6 +8,7 @@
 #include "administration/admin_requests.h"
 #include "administration/administered_server.h"
 #include "administration/audit.h"
+#include "administration/data_audit.h"
 #include "base/plain_text.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
@@ -290,7 +291,9 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
   if (!connection_.peer().administrator)
     return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
   AdministeredServer& server = server_;
-  const auto answer = [this](std::uint32_t request, const std::vector<Finding>& findings) {
+  const auto answer = [this, request = message.request,
+                       alive = connection_.alive()](const std::vector<Finding>& findings) {
+    if (alive.expired()) return;
     wire::AuditAnswerT found;
     for (const Finding& finding : few_of_each(findings))
       found.findings.push_back(std::make_unique<wire::FindingT>(protocol::to_wire<wire::FindingT>(finding)));
@@ -300,19 +303,19 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
   auto files = files_to_measure(server);
   auto steps = asked.read_data ? steps_to_read(server) : std::vector<StepToRead>();
   if (files.empty() && steps.empty()) {
-    answer(message.request, findings);
+    answer(findings);
     return {};
   }
   server.side_worker().add([&server, answer, alive = connection_.alive(), files = std::move(files),
-                            steps = std::move(steps), findings = std::move(findings),
-                            request = message.request]() mutable {
+                            steps = std::move(steps), findings = std::move(findings)]() mutable {
     for (Finding& finding : audit_files(server, files)) findings.push_back(std::move(finding));
-    auto damaged = read_steps(server, steps);
     server.stream_services().loop.post(
-        [&server, answer, alive, damaged = std::move(damaged), findings = std::move(findings), request]() mutable {
-          if (alive.expired()) return;
-          for (Finding& finding : still_damaged(server, damaged)) findings.push_back(std::move(finding));
-          answer(request, findings);
+        [&server, answer, alive, steps = std::move(steps), findings = std::move(findings)]() mutable {
+          DataAudit::begin(server, std::move(steps), alive, [answer, findings](std::vector<Finding> found) {
+            std::vector<Finding> all = findings;
+            std::ranges::move(found, std::back_inserter(all));
+            answer(all);
+          });
         });
   });
   return {};

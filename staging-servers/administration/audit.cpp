@@ -3,16 +3,13 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "administration/administered_server.h"
-#include "base/plain_text.h"
 #include "base/size_text.h"
 #include "reservations/shares.h"
-#include "streams/step_check.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -96,6 +93,17 @@ std::string steps_in(Reservation& reservation, std::uint32_t segment) {
   return "steps that lie in it are lost or damaged (" + text + (more > 0 ? fmt::format(" and {} more)", more) : ")");
 }
 
+void audit_members(Reservation& reservation, std::vector<Finding>& findings) {
+  const std::string where = "reservation " + reservation.name();
+  const OtherMembers* const others = reservation.space().segments().others();
+  if (!reservation.trouble().empty()) {
+    add_problem(findings, where, reservation.trouble());
+  } else if (others != nullptr) {
+    for (std::uint16_t member = 1; member < reservation.record().members.size(); ++member)
+      if (const std::string* const old = others->old_copy(member)) add_problem(findings, where, *old);
+  }
+}
+
 void audit_segments(AdministeredServer& server, Reservation& reservation, std::vector<Finding>& findings) {
   for (std::uint32_t segment = 0; segment < reservation.space().map().segment_count(); ++segment) {
     // One that nobody writes is not looked at otherwise.
@@ -134,6 +142,7 @@ std::vector<Finding> audit_accounting(AdministeredServer& server) {
                   "cannot be opened: " + why + "; repair the disk and restart the server, or remove the stream");
     }
     for (auto& [stream_name, stream] : reservation->streams()) audit_stream(*stream, findings);
+    audit_members(*reservation, findings);
     if (auto text = text_of_unfinished(*reservation); !text.empty())
       add_problem(findings, "reservation " + name, std::move(text));
     if (auto text = text_of_untouched(*reservation); !text.empty())
@@ -184,87 +193,6 @@ std::vector<Finding> audit_files(AdministeredServer& server, const std::vector<F
                               "reservation that is created with more --files",
                               size_text(used->bytes), size_text(entry.granted_bytes)));
     }
-  }
-  return findings;
-}
-
-std::vector<StepToRead> steps_to_read(AdministeredServer& server) {
-  std::vector<StepToRead> steps;
-  for (auto& [name, reservation] : server.reservations().all()) {
-    if (reservation->retiring()) continue;
-    std::vector<std::string> paths;
-    for (std::uint32_t segment = 0; segment < reservation->space().map().segment_count(); ++segment) {
-      paths.push_back(server.stream_services().store.segment_path(reservation->record().id, segment));
-    }
-    for (auto& [stream_name, stream] : reservation->streams()) {
-      for (const auto& [number, step] : stream->state().steps) {
-        const auto record = protocol::pack(step.committed);
-        steps.push_back({name,
-                         stream_name,
-                         step.committed.epoch,
-                         number,
-                         reservation->space().segments().layout(),
-                         reservation->record().segment_bytes,
-                         paths,
-                         {record.data(), record.data() + record.size()}});
-      }
-    }
-  }
-  return steps;
-}
-
-std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vector<StepToRead>& steps) {
-  std::vector<DamagedStep> damaged;
-  // A program that leaves a gap does so in every step: told once.
-  struct Gap {
-    const StepToRead* first;
-    std::string text;
-    std::size_t steps;
-  };
-  std::map<std::tuple<std::string, std::string, std::string>, Gap> gaps;
-  std::map<std::pair<std::string, std::string>, CheckedSets> checked_sets;  // by reservation and stream
-  for (const StepToRead& step : steps) {
-    const auto open = [&](std::uint32_t segment) -> Result<std::unique_ptr<File>> {
-      if (segment >= step.segment_paths.size())
-        return fail(ErrorCode::corrupt, "a step names a segment that does not exist");
-      return server.stream_services().device.open(step.segment_paths[segment], OpenMode::read);
-    };
-    const std::unique_ptr<journal::StepCommittedT> record(
-        flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
-    auto checked =
-        check_step(*record, step.layout, step.segment_bytes, open, checked_sets[{step.reservation, step.stream}]);
-    if (!checked) {
-      damaged.push_back(
-          {step, checked.error().message(), "the SSD or a client has changed it: use a staged copy if there is one"});
-    } else if (!checked->disagreement.empty()) {
-      damaged.push_back({step, checked->disagreement, "this variable cannot be read; the others can"});
-    } else {
-      for (const auto& [variable, text] : checked->gaps) {
-        Gap& gap = gaps.try_emplace({step.reservation, step.stream, variable}, Gap{&step, text, 0}).first->second;
-        ++gap.steps;
-      }
-    }
-  }
-  for (const auto& [key, gap] : gaps) {
-    damaged.push_back({*gap.first,
-                       fmt::format("step {}{}: variable {}: {}", gap.first->step,
-                                   gap.steps == 1 ? "" : fmt::format(" and {} others", gap.steps - 1),
-                                   shown_name(std::get<2>(key)), gap.text),
-                       "was one program started as several ranks without knowing it?", Finding::Severity::note});
-  }
-  return damaged;
-}
-
-std::vector<Finding> still_damaged(AdministeredServer& server, const std::vector<DamagedStep>& damaged) {
-  std::vector<Finding> findings;
-  for (const DamagedStep& entry : damaged) {
-    const auto reservation = server.reservations().all().find(entry.step.reservation);
-    if (reservation == server.reservations().all().end() || reservation->second->retiring()) continue;
-    const Stream* stream = reservation->second->find_stream(entry.step.stream);
-    if (stream == nullptr) continue;
-    const auto kept = stream->state().steps.find(entry.step.step);
-    if (kept == stream->state().steps.end() || kept->second.committed.epoch != entry.step.epoch) continue;
-    findings.push_back({entry.severity, "stream " + stream->path(), entry.what + "; " + entry.advice});
   }
   return findings;
 }

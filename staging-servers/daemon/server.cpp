@@ -315,6 +315,7 @@ std::unique_ptr<Session> Server::make_session(Connection& connection, protocol::
     case protocol::MessageType::member_sync:
     case protocol::MessageType::member_fence:
     case protocol::MessageType::member_probe:
+    case protocol::MessageType::member_checksum:
       return std::make_unique<HomeSession>(connection, *this);
     default:
       return std::make_unique<AdminSession>(connection, *this);
@@ -341,6 +342,11 @@ void Server::rights_changed(const std::string& reservation) {
     if (OtherMembers* const others = found->second->space().segments().others())
       others->fence_before(access_generation(found->second->record()));
   for (auto& [number, connection] : connections_) connection->rights_changed(reservation);
+}
+
+void Server::end_clients(const std::string& reservation, const std::string& why) {
+  for (auto& [number, connection] : connections_)
+    if (connection->uses(reservation)) connection->close(why);
 }
 
 MemberShare* Server::find_share(const std::string& reservation_id) {

@@ -60,8 +60,9 @@ struct ServerOptions {
   std::int64_t flush_interval_ms =
       500;                              ///< how long a committed step may wait to be made durable; < 0: only on request
   std::int64_t segment_look_ms = 1000;  ///< how often to look at segments that writers have open
-  std::int64_t restart_grace_ms = 60'000;  ///< how long writer groups have to come back after a restart of the server
-  std::uint64_t checked_per_turn = 32;     ///< of InvariantChecks, in builds that have them; 0: nothing
+  std::int64_t restart_grace_ms = 60'000;   ///< how long writer groups have to come back after a restart of the server
+  std::int64_t member_silence_ms = 60'000;  ///< how long a member lets others in without a word of the home; for tests
+  std::uint64_t checked_per_turn = 32;      ///< of InvariantChecks, in builds that have them; 0: nothing
   /// Everything, each turn.
   static constexpr std::uint64_t check_all = std::numeric_limits<std::uint64_t>::max();
 };
@@ -115,6 +116,7 @@ class Server final : public ConnectionHost,
     return manager_calls_->begin(peer, call, std::move(wanted), std::move(answered));
   }
   void rights_changed(const std::string& reservation) override;
+  void end_clients(const std::string& reservation, const std::string& why) override;
 
   // ReservationHost
   const StreamServices& stream_services() override { return services_.value(); }

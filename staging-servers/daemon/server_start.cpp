@@ -185,7 +185,7 @@ Result<void> Server::recover() {
   members_.emplace(*loop_, *pool_);
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *readers_,
                                    identity_.storage_incarnation, options_.flush_interval_ms, options_.restart_grace_ms,
-                                   identity_.uuid, run_number_, &*members_});
+                                   identity_.uuid, run_number_, &*members_, options_.member_silence_ms});
   reservations_.emplace(*this, *errand_worker_, *side_worker_);
   manager_calls_.emplace(*loop_, options_.root);
   remote_.emplace(device_, options_.root,

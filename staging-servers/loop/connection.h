@@ -64,6 +64,8 @@ class Session {
   virtual void closed(const std::string& reason) = 0;
   /// Somebody's rights in this reservation have changed: what uses it without the right ends.
   virtual void rights_changed([[maybe_unused]] const std::string& reservation) {}
+  /// It reads or writes there.
+  virtual bool uses([[maybe_unused]] const std::string& reservation) const { return false; }
 };
 
 /// What connections ask of the server that they lead to.
@@ -128,6 +130,8 @@ class Connection {
 
   /// See Session::rights_changed.
   void rights_changed(const std::string& reservation);
+  /// See Session::uses.
+  bool uses(const std::string& reservation) const { return session_ && session_->uses(reservation); }
   /// Ends the connection once the message at hand has been dealt with.
   void close(const std::string& reason);
   /// The server ends: nothing is sent or handled any more.

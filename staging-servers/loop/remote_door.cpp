@@ -94,6 +94,7 @@ bool is_for_administrators(protocol::MessageType type) noexcept {
     case member_sync:
     case member_fence:
     case member_probe:
+    case member_checksum:
       return true;
     default:
       return false;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/return_error.h"
 #include "fabric/permit.h"
+#include "members/sync_counters.h"
 
 namespace forebay::server {
 
@@ -21,7 +22,6 @@ namespace {
 
 constexpr std::int64_t look_pause_ns = 1'000'000'000;
 constexpr std::int64_t look_timeout_ms = 10'000;
-constexpr std::int64_t sync_timeout_ms = 120'000;
 constexpr std::int64_t fence_timeout_ms = 30'000;
 /// To one member. What is asked of it besides does not wait for more than these.
 constexpr std::size_t fences_sent_max = 16;
@@ -32,15 +32,24 @@ std::string time_text(std::int64_t ns) {
 
 }  // namespace
 
-HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, std::uint64_t access_generation,
-                         Events events)
-    : loop_(loop),
-      links_(links),
+HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation,
+                         std::string folder, Events events)
+    : services_(services),
+      loop_(services.loop),
+      links_(services.links),
       segments_(segments),
+      folder_(std::move(folder)),
       events_(std::move(events)),
       next_number_(static_cast<std::uint64_t>(wall_clock_ns())),
       access_generation_(access_generation) {
   const auto& record = segments_.record();
+  auto syncs = load_sync_counters(services_.device, folder_, record.members.size());
+  if (!syncs) {
+    log::error("reservation {}: {}; all that lies on other members is checked", segments_.reservation(),
+               syncs.error().message());
+    // Above all that any of them can have.
+    syncs = std::vector(record.members.size(), next_number_);
+  }
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
     Member& member = members_[number];
@@ -48,6 +57,7 @@ HomeMembers::HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments
     member.looks = &links_.to(record.members[number]->server, MemberLinks::Use::looks);
     member.syncs = &links_.to(record.members[number]->server, MemberLinks::Use::syncs);
     member.away_since_ns = wall_clock_ns();
+    member.counter = member.stored_counter = syncs->at(number);
     member.absence = fmt::format("server {} has not answered since this home was started", member.link->name());
     segments_.set_away(number, true);
   }
@@ -65,6 +75,10 @@ const std::string* HomeMembers::absence(std::uint16_t number) const {
   return member.absence ? &*member.absence : nullptr;
 }
 
+const std::string* HomeMembers::old_copy(std::uint16_t number) const {
+  return members_.at(number).old ? absence(number) : nullptr;
+}
+
 std::optional<std::uint16_t> HomeMembers::member_of_root(const std::string& uuid) const {
   const auto& members = segments_.record().members;
   const auto found = std::ranges::find_if(members, [&](const auto& member) { return member->server == uuid; });
@@ -78,20 +92,27 @@ void HomeMembers::look() {
     if (std::exchange(member.asked, true)) continue;
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
+    message.syncs.push_back(member.told_counter = member.stored_counter);
     member.looks->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
                       [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
   }
 }
 
 void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer) {
-  members_.at(number).asked = false;
+  Member& member = members_.at(number);
+  member.asked = false;
   const auto taken = answer ? take_state(number, *answer) : fail(std::move(answer.error()));
   if (!taken) {
     set_absent(number, taken.error().message());
     return;
   }
-  Member& member = members_.at(number);
   member.looked_at = true;
+  member.answers = true;
+  if (member.old) {
+    if (!member.becomes_current) events_.is_old(number, member.server_run);
+    return;
+  }
+  if (!trouble_.empty()) return;
   const bool came = std::exchange(member.absence, std::nullopt).has_value();
   if (came) {
     lines_.info("reservation {}: member {} ({}) is there", segments_.reservation(), number, member.link->name());
@@ -117,9 +138,12 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
                    member.link->name());
     member.absence.emplace();
   }
+  if (member.server_run != state->server_run())
+    for (MemberLink* const link : {member.link, member.syncs}) link->renew();
   member.storage_incarnation = state->storage_incarnation();
   member.server_run = state->server_run();
   next_number_ = std::max(next_number_, share.permit_seen() + 1);
+  compare_syncs(number, share);
   if (!std::exchange(member.has_answered, true)) fence_earlier_run(number);
   for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {
     if (segment < segments_.map().segment_count() && member_of(segment) == number &&
@@ -129,15 +153,49 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
   return {};
 }
 
-void HomeMembers::set_absent(std::uint16_t number, std::string why) {
+void HomeMembers::compare_syncs(std::uint16_t number, const wire::MemberShareState& share) {
   Member& member = members_.at(number);
+  member.looked_at = true;
+  if (share.home_syncs() > member.stored_counter && trouble_.empty()) {
+    trouble_ = fmt::format(
+        "it serves nothing: this server, its home, has an older copy of it (server {} knows of {} syncs, the copy of "
+        "{}); stop the server and put the newer copy of its root back, or destroy the reservation",
+        member.link->name(), share.home_syncs(), member.stored_counter);
+    log::error("reservation {}: {}", segments_.reservation(), trouble_);
+    events_.home_is_old();
+  }
+  if (!trouble_.empty()) {
+    const bool is_new = member.absence != trouble_;
+    member.absence = trouble_;
+    if (is_new) set_away(number);
+    return;
+  }
+  // One that is current has at least what it has answered. Syncs whose answers did not arrive make it more.
+  const bool was_old = std::exchange(member.old, share.syncs() < member.told_counter);
+  if (!member.old || was_old) return;
+  member.absence = fmt::format(
+      "server {} has an older copy of its segments than it has synced ({} of {} syncs); it is "
+      "being checked",
+      member.link->name(), share.syncs(), member.told_counter);
+  lines_.warning("reservation {}: member {}: {}", segments_.reservation(), number, *member.absence);
+  set_away(number);
+}
+
+void HomeMembers::set_absent(std::uint16_t number, const std::string& why) {
+  Member& member = members_.at(number);
+  member.answers = false;
+  const bool was_old = std::exchange(member.old, false);
   // Since when it is away that was away when this home was started is not known: the start counts.
   const bool was_there = !member.absence;
-  if (std::exchange(member.looked_at, true) && !was_there) return;
-  if (was_there) member.away_since_ns = wall_clock_ns();
+  if (std::exchange(member.looked_at, true) && !was_there && !was_old) return;
+  if (was_there || was_old) member.away_since_ns = wall_clock_ns();
   lines_.warning("reservation {}: member {} ({}) is away: {}", segments_.reservation(), number, member.link->name(),
                  why);
   member.absence = fmt::format("server {} is away since {}", member.link->name(), time_text(member.away_since_ns));
+  set_away(number);
+}
+
+void HomeMembers::set_away(std::uint16_t number) {
   segments_.set_away(number, true);
   events_.went(number);
   events_.space_changed();
@@ -152,7 +210,7 @@ Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t u
   const fabric::TokenKey* const key = links_.pool().key();
   if (member.absence || place == nullptr || key == nullptr) {
     return fail(ErrorCode::unavailable,
-                fmt::format("member {} of the reservation is away: {}", number,
+                fmt::format("member {} of the reservation cannot be used: {}", number,
                             member.absence ? *member.absence : "the pool does not know its server"),
                 "reservation " + segments_.reservation());
   }
@@ -410,55 +468,6 @@ bool HomeMembers::may_free_space() const {
            (!member.wanted.empty() || !member.probing.empty() || std::ranges::any_of(member.fences_waiting, frees) ||
             std::ranges::any_of(member.fences_sent, frees));
   });
-}
-
-// What lies there
-
-void HomeMembers::sync(const std::set<std::uint32_t>& segments, Synced done) {
-  struct Round {
-    std::size_t left = 0;
-    std::map<std::uint16_t, std::uint64_t> incarnations;
-    std::optional<Error> error;
-    Synced done;
-  };
-  std::map<std::uint16_t, wire::MemberSyncT> messages;
-  for (const std::uint32_t segment : segments) {
-    const std::uint16_t number = member_of(segment);
-    if (const std::string* away = absence(number)) {
-      done(fail(ErrorCode::unavailable, fmt::format("member {} is away: {}", number, *away)));
-      return;
-    }
-    messages[number].segments.push_back(segment);
-  }
-  auto round = std::make_shared<Round>();
-  round->left = messages.size();
-  round->done = std::move(done);
-  for (auto& [number, message] : messages) {
-    message.reservation = segments_.record().id;
-    members_.at(number).syncs->ask(
-        MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
-        [this, number = number, round](const Result<protocol::Message>& answer) {
-          const auto body = answer ? protocol::body_of<wire::MemberSynced>(*answer) : fail(answer.error());
-          if (body) {
-            round->incarnations[number] = (*body)->storage_incarnation();
-          } else {
-            Error error = body.error();
-            const bool lost = error.code == ErrorCode::disconnected || error.code == ErrorCode::timeout ||
-                              error.code == ErrorCode::cancelled;
-            if (lost) set_absent(number, error.message());
-            // Only what the member's disk has said is final.
-            const bool final = error.code == ErrorCode::io_error || error.code == ErrorCode::no_space;
-            if (!final) error.code = lost ? ErrorCode::unavailable : ErrorCode::busy;
-            round->error = std::move(error);
-          }
-          if (--round->left > 0) return;
-          if (round->error) {
-            round->done(fail(std::move(*round->error)));
-          } else {
-            round->done(std::move(round->incarnations));
-          }
-        });
-  }
 }
 
 }  // namespace forebay::server

@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "base/device.h"
 #include "base/limited_log.h"
 #include "fabric/permit.h"
 #include "loop/event_loop.h"
+#include "loop/worker.h"
 #include "members/member_link.h"
 #include "space/other_members.h"
 #include "space/segments.h"
@@ -31,14 +33,32 @@ class HomeMembers final : public OtherMembers {
     std::function<void(std::uint16_t member)> went;     ///< it does not answer any more
     std::function<void(std::uint16_t member)> came;     ///< it answers; its storage may be another one
     std::function<std::vector<std::string>()> writing;  ///< uuids of the streams whose writer groups live
+    /// It answers, with an older copy: asked after each look, until take_for_current() was called. Which start of its
+    /// server that is.
+    std::function<void(std::uint16_t member, std::uint64_t server_run)> is_old;
+    /// This server itself has an older copy than its members know: nothing it says of them can be trusted.
+    std::function<void()> home_is_old;
+  };
+  struct Services {
+    EventLoop& loop;
+    MemberLinks& links;
+    Device& device;
+    Worker& sync_worker;
   };
 
-  /// All of these outlive it.
-  HomeMembers(EventLoop& loop, MemberLinks& links, Segments& segments, std::uint64_t access_generation, Events events);
+  /// All of these outlive it. `folder`: the reservation's, for what is to survive.
+  HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation, std::string folder,
+              Events events);
   ~HomeMembers() override;
 
   const std::string* absence(std::uint16_t member) const override;
   bool was_looked_at(std::uint16_t member) const override { return members_.at(member).looked_at; }
+  const std::string* old_copy(std::uint16_t member) const override;
+  /// Why this server must not serve the reservation; empty: it may.
+  const std::string& trouble() const noexcept { return trouble_; }
+  /// What a member with an old copy has was found to be what it should be, or is lost: it counts as there once it has
+  /// synced that and is told a counter above all earlier ones.
+  void take_for_current(std::uint16_t member);
   std::uint64_t server_run(std::uint16_t member) const override { return members_.at(member).server_run; }
   std::uint64_t storage_incarnation(std::uint16_t member) const override {
     return members_.at(member).storage_incarnation;
@@ -58,6 +78,7 @@ class HomeMembers final : public OtherMembers {
   bool nobody_writes(std::uint32_t segment) override;
   bool may_free_space() const override;
   void sync(const std::set<std::uint32_t>& segments, Synced done) override;
+  void checksum(std::uint16_t member, std::vector<Extent> extents, Checksummed done) override;
 
  private:
   /// What a member is to be told, until it has answered.
@@ -82,6 +103,12 @@ class HomeMembers final : public OtherMembers {
     MemberLink* syncs = nullptr;  ///< likewise: fences and probes of others do not wait for it
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
+    std::uint64_t counter = 0;         ///< the highest of its syncs, maybe for an earlier run of this server
+    std::uint64_t stored_counter = 0;  ///< what of that this server has on disk
+    std::uint64_t told_counter = 0;    ///< what the last look has said of it
+    bool answers = false;              ///< it did when it was last asked, also where it counts as absent
+    bool old = false;                  ///< its copy is an older one; then `absence` says so
+    bool becomes_current = false;      ///< take_for_current() is under way
     std::optional<std::string> absence;
     bool looked_at = false;          ///< one look has come to something
     std::int64_t away_since_ns = 0;  ///< wall clock
@@ -100,7 +127,11 @@ class HomeMembers final : public OtherMembers {
   void look();
   void looked(std::uint16_t member, Result<protocol::Message> answer);
   Result<void> take_state(std::uint16_t member, const protocol::Message& answer);
-  void set_absent(std::uint16_t member, std::string why);
+  /// Whether its copy and this server's are as old as they should be.
+  void compare_syncs(std::uint16_t member, const wire::MemberShareState& share);
+  void set_absent(std::uint16_t member, const std::string& why);
+  /// Once `absence` says why.
+  void set_away(std::uint16_t member);
   wire::MemberFenceT fence_below(std::uint64_t number) const;
   void fence_earlier_run(std::uint16_t member);
   void fence_readers(std::uint16_t member, std::optional<uid_t> uid);
@@ -110,12 +141,22 @@ class HomeMembers final : public OtherMembers {
   void took_fence(std::uint16_t member, const FenceKind& kind);
   void fold_fences(std::uint16_t member);
   void send_probe(std::uint16_t member);
+  struct SyncRound;
+  void ask_sync(std::uint16_t member, wire::MemberSyncT message, const std::shared_ptr<SyncRound>& round);
+  void took_sync(std::uint16_t member, const Result<protocol::Message>& answer, SyncRound& round);
+  /// Stores the counters of all members' answers before anybody is told of what was synced.
+  void store_syncs(const std::shared_ptr<SyncRound>& round);
+  struct ChecksumRound;
+  void ask_checksums(std::uint16_t member, const std::shared_ptr<ChecksumRound>& round);
   std::uint16_t member_of(std::uint32_t segment) const { return segments_.layout().member_of(segment).value(); }
 
+  const Services services_;
   EventLoop& loop_;
   MemberLinks& links_;
   Segments& segments_;
+  const std::string folder_;
   const Events events_;
+  std::string trouble_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own
   std::uint64_t next_number_;                ///< of permits; above all that an earlier run can have given
   std::uint64_t access_generation_;          ///< of all shares together, that permits are good for

@@ -41,7 +41,8 @@ Result<protocol::Message> MemberLink::call(const std::optional<PoolServer>& plac
                                            protocol::MessageType expected, std::int64_t timeout_ms) {
   if (!place) return fail(ErrorCode::disconnected, "the pool's manager has not told where the server is", uuid_);
   // It may have been started anew elsewhere.
-  if (call_ && (call_->is_broken() || called_ != place->server)) call_.reset();
+  const bool is_over = renew_.exchange(false);
+  if (call_ && (is_over || call_->is_broken() || called_ != place->server)) call_.reset();
   // All but looks may be asked twice; they are to notice that the server was started anew.
   const bool may_repeat = call_ != nullptr && type != protocol::MessageType::member_look;
   if (!call_) {

@@ -64,6 +64,8 @@ class MemberLink {
     ask(type, std::make_shared<flatbuffers::DetachedBuffer>(protocol::pack(body)), expected, timeout_ms,
         std::move(wanted), std::move(told));
   }
+  /// The server was started anew: its connection of before has ended, although nobody has noticed yet.
+  void renew() { renew_ = true; }
   const std::string& uuid() const noexcept { return uuid_; }
   /// Its name in the pool, for people; its root's uuid if that is not known.
   std::string name() const;
@@ -84,13 +86,15 @@ class MemberLink {
   std::int64_t failed_ns_ = 0;
   std::optional<Error> failure_;
   std::atomic<bool> ending_ = false;
+  std::atomic<bool> renew_ = false;
   Worker worker_;  ///< last: its thread ends before what its jobs touch
 };
 
-/// Up to three for each server that has members of reservations whose home is here: nobody's sync holds up a fence.
+/// Up to four for each server that has members of reservations whose home is here: what one of them waits for holds up
+/// nothing else.
 class MemberLinks {
  public:
-  enum class Use : std::uint8_t { looks, changes, syncs };
+  enum class Use : std::uint8_t { looks, changes, syncs, checks };
   MemberLinks(EventLoop& loop, const MemberPool& pool) : loop_(loop), pool_(pool) {}
   MemberLink& to(const std::string& uuid, Use use);
   const MemberPool& pool() const noexcept { return pool_; }

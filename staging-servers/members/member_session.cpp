@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "base/bounds.h"
 #include "base/return_error.h"
 #include "fabric/data_path.h"
 #include "protocol/unpacked.h"
@@ -17,8 +16,6 @@ namespace forebay::server {
 using protocol::MessageType;
 
 namespace {
-
-constexpr std::size_t extents_asked_max = 4096;
 
 tl::unexpected<Error> unexpected_message(MessageType type) {
   return fail(ErrorCode::protocol,
@@ -152,16 +149,11 @@ Result<fabric::Transfer> MemberSession::transfer_of(const wire::BytesGetT& asked
   RETURN_IF_ERROR(check_reads());
   const Segments& segments = share_->space().segments();
   RETURN_IF_ERROR(segments.check_stays());
-  if (asked.extents.empty() || asked.extents.size() > extents_asked_max)
-    return fail(ErrorCode::protocol, "a request for bytes names no extents, or too many");
+  RETURN_IF_ERROR(share_->check_own(asked.extents));
   fabric::Transfer transfer;
   transfer.ticket = asked.ticket;
   std::map<std::uint32_t, std::shared_ptr<const File>> files;
   for (const wire::Extent& extent : asked.extents) {
-    RETURN_IF_ERROR(share_->check_own(extent.segment()));
-    if (extent.length() == 0 || extent.member() != segments.own_member() ||
-        !range_within(extent.offset(), extent.length(), segments.record().segment_bytes))
-      return fail(ErrorCode::protocol, "a request for bytes names an extent that the member does not have");
     auto& file = files[extent.segment()];
     if (!file) {
       ASSIGN_OR_RETURN(file, segments.shared_to_read(extent.segment()));
@@ -213,7 +205,9 @@ Result<void> HomeSession::answer(const protocol::Message& message) {
     case MessageType::member_sync: {
       ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::MemberSync>(message));
       ASSIGN_OR_RETURN(MemberShare* const found, share(asked->reservation));
-      return found->sync(asked->segments, connection_.alive(),
+      if (asked->server_run != host_.server_run())
+        return fail(ErrorCode::unavailable, "this server was started anew since the home has looked at it");
+      return found->sync(asked->segments, asked->syncs_before, connection_.alive(),
                          [this, request = message.request](const Result<std::uint64_t>& synced) {
                            if (!synced) {
                              connection_.answer_failure(request, synced.error());
@@ -225,6 +219,18 @@ Result<void> HomeSession::answer(const protocol::Message& message) {
                            connection_.answer(MessageType::member_synced, request, answer);
                          });
     }
+    case MessageType::member_checksum: {
+      ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::MemberChecksum>(message));
+      ASSIGN_OR_RETURN(MemberShare* const found, share(asked->reservation));
+      return found->checksum(asked->extents, connection_.alive(),
+                             [this, request = message.request](const Result<wire::MemberChecksummedT>& answer) {
+                               if (answer) {
+                                 connection_.answer(MessageType::member_checksummed, request, *answer);
+                               } else {
+                                 connection_.answer_failure(request, answer.error());
+                               }
+                             });
+    }
     default:
       return unexpected_message(message.type);
   }
@@ -235,7 +241,10 @@ Result<void> HomeSession::look(const protocol::Message& message) {
   wire::MemberStateT state;
   state.storage_incarnation = host_.storage_incarnation();
   state.server_run = host_.server_run();
-  for (const std::string& reservation : asked->reservations) {
+  if (asked->syncs.size() != asked->reservations.size())
+    return fail(ErrorCode::protocol, "a home does not say which syncs it has stored");
+  for (std::size_t i = 0; i < asked->reservations.size(); ++i) {
+    const std::string& reservation = asked->reservations[i];
     auto told = std::make_unique<wire::MemberShareStateT>();
     told->reservation = reservation;
     MemberShare* const found = host_.find_share(reservation);
@@ -243,7 +252,10 @@ Result<void> HomeSession::look(const protocol::Message& message) {
     if (found != nullptr) {
       found->heard();
       told->permit_seen = found->permit_seen();
-      told->syncs = found->syncs();
+      told->syncs = found->counters().syncs;
+      // As it was before: of this look the home knows by itself.
+      told->home_syncs = found->counters().home_syncs;
+      found->home_has(asked->syncs[i]);
       const Segments& segments = found->space().segments();
       const auto [first, end] = segments.layout().segments_of(segments.own_member());
       for (std::uint32_t segment = first; segment < end; ++segment)

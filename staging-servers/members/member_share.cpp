@@ -2,43 +2,65 @@
 #include "members/member_share.h"
 
 #include <algorithm>
-#include <charconv>
+#include <array>
+#include <limits>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/bounds.h"
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/return_error.h"
 #include "loop/connection.h"
 #include "members/member_session.h"
+#include "members/sync_counters.h"
 
 namespace forebay::server {
 namespace {
 
-/// A home says that it lives each second. Without it nobody knows who may still read.
-constexpr std::int64_t silence_ns_max = 60'000'000'000;
 constexpr std::int64_t closing_pause_ns = 5'000'000;
-constexpr std::size_t syncs_bytes = 24;
+constexpr std::size_t read_at_once_bytes = std::size_t{1} << 20;
 /// Users of whom it is known apart up to which number their permits are void.
 constexpr std::size_t readers_known_max = 1024;
 
-/// In place and in one block: whatever a loss of power leaves of it is the old number or the new one.
-Result<void> note_syncs(Device& device, const std::string& folder, std::uint64_t number) {
-  const std::string text = fmt::format("{:<20}\n", number);
-  const auto bytes = std::as_bytes(std::span(text));
-  auto file = device.open(folder + "/syncs", OpenMode::read_write);
-  if (!file && file.error().code == ErrorCode::not_found) return write_whole(device, folder, "syncs", bytes);
-  if (!file) return fail(std::move(file.error()));
-  RETURN_IF_ERROR((*file)->write_at(0, bytes));
-  return (*file)->sync();
+struct PlacedExtent {
+  std::size_t file = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+/// Nothing if it cannot be read.
+std::optional<std::uint32_t> checksum_of(const File& file, const PlacedExtent& extent, std::span<std::byte> chunk) {
+  std::uint32_t checksum = 0;
+  for (std::uint64_t done = 0; done < extent.length;) {
+    const auto part = chunk.first(std::min<std::uint64_t>(chunk.size(), extent.length - done));
+    if (!file.read_at(extent.offset + done, part)) return std::nullopt;
+    checksum = crc32c(part, checksum);
+    done += part.size();
+  }
+  return checksum;
 }
 
 }  // namespace
 
+struct MemberShare::Stored {
+  Counters counters;
+};
+
 MemberShare::MemberShare(const Services& services, ReservationSpace& space, std::string folder)
-    : services_(services), space_(space), folder_(std::move(folder)), heard_ns_(monotonic_ns() - silence_ns_max) {
-  if (auto loaded = load_syncs(); !loaded) space_.problems.push_back(loaded.error().message());
+    : services_(services), space_(space), folder_(std::move(folder)), heard_ns_(monotonic_ns() - services.silence_ns) {
+  // Without them it counts as an old copy, whose segments the home has checked.
+  if (const auto loaded = load_sync_counters(services_.device, folder_, 2)) {
+    counters_ = {loaded->at(0), loaded->at(1)};
+  } else {
+    space_.problems.push_back(loaded.error().message());
+  }
+  syncs_ = counters_.syncs;
+  home_syncs_ = counters_.home_syncs;
+  stored_ = std::make_shared<Stored>(Stored{counters_});
 }
 
 MemberShare::~MemberShare() {
@@ -48,19 +70,35 @@ MemberShare::~MemberShare() {
   for (const auto& [session, permit] : sessions) session->share_gone();
 }
 
-Result<void> MemberShare::load_syncs() {
-  const auto text = read_whole(services_.device, folder_ + "/syncs", syncs_bytes);
-  if (!text) return text.error().code == ErrorCode::not_found ? Result<void>() : fail(text.error());
-  const auto* begin = reinterpret_cast<const char*>(text->data());
-  const auto read = std::from_chars(begin, begin + text->size(), syncs_);
-  if (read.ec == std::errc()) return {};
-  return fail(ErrorCode::corrupt, "the number of the share's syncs cannot be read", folder_ + "/syncs");
+Result<void> MemberShare::store(Device& device, const std::string& folder, Stored& stored, const Counters& counters) {
+  Counters& known = stored.counters;
+  const Counters next{std::max(known.syncs, counters.syncs), std::max(known.home_syncs, counters.home_syncs)};
+  RETURN_IF_ERROR(store_sync_counters(device, folder, std::array{next.syncs, next.home_syncs}));
+  known = next;
+  return {};
+}
+
+void MemberShare::home_has(std::uint64_t syncs) {
+  if (syncs <= home_syncs_) return;
+  home_syncs_ = syncs;
+  services_.sync_worker.add([this, syncs, folder = folder_, stored = stored_, &device = services_.device,
+                             &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
+    const auto done = store(device, folder, *stored, {0, syncs});
+    loop.post([this, syncs, alive, failed = !done] {
+      if (alive.expired()) return;
+      if (failed) {
+        home_syncs_ = counters_.home_syncs;  // the home says it again
+      } else {
+        counters_.home_syncs = std::max(counters_.home_syncs, syncs);
+      }
+    });
+  });
 }
 
 void MemberShare::heard() {
   heard_ns_ = monotonic_ns();
   if (silence_timer_) services_.loop.cancel(*silence_timer_);
-  silence_timer_ = services_.loop.at(heard_ns_ + silence_ns_max, [this] {
+  silence_timer_ = services_.loop.at(heard_ns_ + services_.silence_ns, [this] {
     silence_timer_.reset();
     const auto sessions = sessions_;
     for (const auto& [session, permit] : sessions) session->end("nothing was heard of the reservation's home");
@@ -72,6 +110,21 @@ Result<void> MemberShare::check_own(std::uint32_t segment) const {
   if (segment < segments.map().segment_count() && segments.is_own(segment)) return {};
   return fail(ErrorCode::protocol, fmt::format("segment {} does not lie on this member", segment),
               "reservation " + segments.reservation());
+}
+
+Result<void> MemberShare::check_own(const std::vector<wire::Extent>& extents) const {
+  const Segments& segments = space_.segments();
+  if (extents.empty() || extents.size() > extents_max)
+    return fail(ErrorCode::protocol, "a request names no extents, or too many",
+                "reservation " + segments.reservation());
+  for (const wire::Extent& extent : extents) {
+    RETURN_IF_ERROR(check_own(extent.segment()));
+    if (extent.length() == 0 || extent.member() != segments.own_member() ||
+        !range_within(extent.offset(), extent.length(), segments.record().segment_bytes))
+      return fail(ErrorCode::protocol, "a request names an extent that the member does not have",
+                  "reservation " + segments.reservation());
+  }
+  return {};
 }
 
 std::uint64_t MemberShare::Fence::highest() const {
@@ -106,8 +159,8 @@ Result<void> MemberShare::check(const fabric::Permit& permit, uid_t peer) {
     return fail(ErrorCode::unavailable,
                 "the permit is void: this server was started anew since, or the space taken back", where);
   }
-  if (monotonic_ns() - heard_ns_ >= silence_ns_max)
-    return fail(ErrorCode::unavailable, "this member has not heard of the reservation's home for a minute", where);
+  if (monotonic_ns() - heard_ns_ >= services_.silence_ns)
+    return fail(ErrorCode::unavailable, "this member has not heard of the reservation's home for too long", where);
   for (const std::uint32_t segment : permit.segments) RETURN_IF_ERROR(check_own(segment));
   permit_seen_ = std::max(permit_seen_, permit.number);
   return {};
@@ -196,8 +249,8 @@ Result<std::vector<std::uint32_t>> MemberShare::unwritten(const std::vector<std:
   return found;
 }
 
-Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::weak_ptr<const bool> wanted,
-                               std::function<void(Result<std::uint64_t>)> done) {
+Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::uint64_t syncs_before,
+                               std::weak_ptr<const bool> wanted, std::function<void(Result<std::uint64_t>)> done) {
   RETURN_IF_ERROR(space_.segments().check_stays());
   std::vector<std::string> paths;
   for (const std::uint32_t segment : segments) {
@@ -206,9 +259,12 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", segment));
     paths.push_back(space_.segments().path(segment));
   }
-  ++syncs_;
+  if (syncs_before == std::numeric_limits<std::uint64_t>::max())
+    return fail(ErrorCode::protocol, "no sync can have a number above this",
+                "reservation " + space_.segments().reservation());
+  syncs_ = std::max(syncs_, syncs_before) + 1;
   services_.sync_worker.add([this, paths = std::move(paths), segments, number = syncs_, folder = folder_,
-                             &device = services_.device, &loop = services_.loop,
+                             stored = stored_, &device = services_.device, &loop = services_.loop,
                              alive = std::weak_ptr<const bool>(alive_), wanted = std::move(wanted),
                              done = std::move(done)] {
     Result<void> synced;
@@ -220,13 +276,58 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
       if (file && !synced) failed = segments[i];
     }
     fail_point("server.member.synced");
-    if (synced) {
-      synced = note_syncs(device, folder, number);
-    }
+    if (synced) synced = store(device, folder, *stored, {number, 0});
     loop.post([this, alive, wanted, done, failed, number, synced = std::move(synced)] {
-      if (!alive.expired() && failed) space_.segment_failed(*failed, synced.error());
+      if (!alive.expired()) {
+        if (failed) space_.segment_failed(*failed, synced.error());
+        if (synced) counters_.syncs = std::max(counters_.syncs, number);
+      }
       if (wanted.expired()) return;
       done(synced ? Result<std::uint64_t>(number) : Result<std::uint64_t>(fail(synced.error())));
+    });
+  });
+  return {};
+}
+
+Result<void> MemberShare::checksum(const std::vector<wire::Extent>& extents, std::weak_ptr<const bool> wanted,
+                                   std::function<void(Result<wire::MemberChecksummedT>)> done) {
+  const Segments& segments = space_.segments();
+  RETURN_IF_ERROR(segments.check_stays());
+  RETURN_IF_ERROR(check_own(extents));
+  std::uint64_t bytes = 0;
+  std::map<std::uint32_t, std::size_t> numbers;
+  std::vector<std::string> paths;
+  std::vector<PlacedExtent> places;
+  for (const wire::Extent& extent : extents) {
+    bytes += extent.length();  // each is shorter than a segment, and there are few
+    const auto [number, is_new] = numbers.try_emplace(extent.segment(), paths.size());
+    if (is_new) paths.push_back(segments.path(extent.segment()));
+    places.push_back({number->second, extent.offset(), extent.length()});
+  }
+  if (bytes > checksum_bytes_max)
+    return fail(ErrorCode::protocol, "a request for checksums names too many bytes",
+                "reservation " + space_.segments().reservation());
+  services_.errand_worker.add([paths = std::move(paths), places = std::move(places), &device = services_.device,
+                               &loop = services_.loop, wanted = std::move(wanted), done = std::move(done)] {
+    if (wanted.expired()) return;
+    Result<wire::MemberChecksummedT> answer{tl::in_place};
+    std::vector<std::unique_ptr<File>> files;
+    for (const std::string& path : paths) {
+      auto file = device.open(path, OpenMode::read);
+      // A want of descriptors says nothing of what lies there.
+      if (!file && file.error().code != ErrorCode::not_found) answer = fail(ErrorCode::busy, file.error().message());
+      files.push_back(file ? std::move(*file) : nullptr);
+    }
+    std::vector<std::byte> chunk(answer ? read_at_once_bytes : 0);
+    for (const PlacedExtent& place : places) {
+      if (!answer) break;
+      const File* const file = files[place.file].get();
+      const auto checksum = file == nullptr ? std::nullopt : checksum_of(*file, place, chunk);
+      if (!checksum) answer->unreadable.push_back(static_cast<std::uint32_t>(answer->checksums.size()));
+      answer->checksums.push_back(checksum.value_or(0));
+    }
+    loop.post([wanted, done, answer = std::move(answer)]() mutable {
+      if (!wanted.expired()) done(std::move(answer));
     });
   });
   return {};

@@ -24,12 +24,19 @@ class MemberSession;
 
 class MemberShare {
  public:
+  /// Of one request.
+  static constexpr std::size_t extents_max = 4096;
+  /// Of one request for checksums: a fraction of a second.
+  static constexpr std::uint64_t checksum_bytes_max = std::uint64_t{64} << 20;
+
   struct Services {
     EventLoop& loop;
     Device& device;
     Worker& sync_worker;
+    Worker& errand_worker;
     std::uint64_t storage_incarnation = 0;
     std::uint64_t server_run = 0;
+    std::int64_t silence_ns = 0;  ///< a home says each second that it lives; without it nobody knows who may still read
   };
   /// All of these outlive it. `folder`: the share's, for what is to survive.
   MemberShare(const Services& services, ReservationSpace& space, std::string folder);
@@ -38,11 +45,18 @@ class MemberShare {
   ReservationSpace& space() noexcept { return space_; }
   std::uint64_t storage_incarnation() const noexcept { return services_.storage_incarnation; }
   std::uint64_t server_run() const noexcept { return services_.server_run; }
-  std::uint64_t syncs() const noexcept { return syncs_; }
   std::uint64_t permit_seen() const noexcept { return permit_seen_; }
+  /// What is stored of it here, and what the home is known to have stored: each may be lower than the other.
+  struct Counters {
+    std::uint64_t syncs = 0;
+    std::uint64_t home_syncs = 0;
+  };
+  const Counters& counters() const noexcept { return counters_; }
 
   /// The home lives, and has this reservation.
   void heard();
+  /// It has stored this number of a sync, which is stored here soon.
+  void home_has(std::uint64_t syncs);
   /// permission_denied unless it is for this share and peer, and not void; unavailable where the home was not heard of
   /// for too long.
   Result<void> check(const fabric::Permit& permit, uid_t peer);
@@ -54,10 +68,16 @@ class MemberShare {
   void fence(const wire::MemberFenceT& asked, std::function<void()> closed);
   /// Which of these nobody has open for writing. protocol if one is not its own.
   Result<std::vector<std::uint32_t>> unwritten(const std::vector<std::uint32_t>& segments);
-  /// Calls `done` in the loop, unless `wanted` has expired by then, with the number of the sync.
-  Result<void> sync(const std::vector<std::uint32_t>& segments, std::weak_ptr<const bool> wanted,
-                    std::function<void(Result<std::uint64_t>)> done);
+  /// Calls `done` in the loop, unless `wanted` has expired by then, with the number of the sync: above `syncs_before`.
+  Result<void> sync(const std::vector<std::uint32_t>& segments, std::uint64_t syncs_before,
+                    std::weak_ptr<const bool> wanted, std::function<void(Result<std::uint64_t>)> done);
+  /// The same with the checksums of these extents, which are computed elsewhere than in the loop.
+  Result<void> checksum(const std::vector<wire::Extent>& extents, std::weak_ptr<const bool> wanted,
+                        std::function<void(Result<wire::MemberChecksummedT>)> done);
+  /// protocol if it lies on another member, or nowhere.
   Result<void> check_own(std::uint32_t segment) const;
+  /// The same for what a request names: some extents, and not too many.
+  Result<void> check_own(const std::vector<wire::Extent>& extents) const;
 
  private:
   struct Fence {
@@ -71,7 +91,9 @@ class MemberShare {
   bool is_void(const fabric::Permit& permit) const;
   void note_fence(const wire::MemberFenceT& asked);
   void answer_when_closed();
-  Result<void> load_syncs();
+  struct Stored;
+  /// In the sync worker, the only one that touches `stored`.
+  static Result<void> store(Device& device, const std::string& folder, Stored& stored, const Counters& counters);
 
   const Services services_;
   ReservationSpace& space_;
@@ -88,8 +110,11 @@ class MemberShare {
   std::map<std::uint32_t, std::uint64_t> reader_below_;  ///< by user, where it is higher
   std::map<std::string, Fence> fences_;                  ///< by stream
   std::uint64_t permit_seen_ = 0;
-  std::int64_t heard_ns_ = 0;  ///< monotonic
-  std::uint64_t syncs_ = 0;
+  std::int64_t heard_ns_ = 0;     ///< monotonic
+  std::uint64_t syncs_ = 0;       ///< the last one's number, which may not be stored yet
+  std::uint64_t home_syncs_ = 0;  ///< likewise
+  Counters counters_;             ///< what is stored
+  std::shared_ptr<Stored> stored_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

@@ -22,24 +22,30 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
       services_(host.stream_services()),
       record_(std::move(record)),
       space_(services_.loop, services_.device, services_.store, record_,
-             storage::member_of_root(record_, services_.root_uuid).value_or(0)) {
+             storage::member_of_root(record_, services_.root_uuid).value_or(0)),
+      old_copies_(*this, services_) {
   space_.guard().work_in([this](std::function<void()> job) { services_.errand_worker.add(std::move(job)); });
   Segments& segments = space_.segments();
   if (!is_home()) {
     for (std::uint16_t member = 0; member < record_.members.size(); ++member)
       if (member != own_member()) segments.set_away(member, true);
-    share_ =
-        std::make_unique<MemberShare>(MemberShare::Services{services_.loop, services_.device, services_.sync_worker,
-                                                            services_.storage_incarnation, services_.server_run},
-                                      space_, services_.store.directory(record_.id));
+    share_ = std::make_unique<MemberShare>(
+        MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.errand_worker,
+                              services_.storage_incarnation, services_.server_run,
+                              services_.member_silence_ms * 1'000'000},
+        space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
-    others_ =
-        std::make_unique<HomeMembers>(services_.loop, *services_.members, segments, access_generation(record_),
-                                      HomeMembers::Events{[this](const Extent& extent) { space_.release(extent); },
-                                                          [this] { space_.queue().changed(SpaceChange::more); },
-                                                          [this](std::uint16_t member) { member_went(member); },
-                                                          [this](std::uint16_t member) { member_came(member); },
-                                                          [this] { return writing_streams(); }});
+    HomeMembers::Events events;
+    events.release = [this](const Extent& extent) { space_.release(extent); };
+    events.space_changed = [this] { space_.queue().changed(SpaceChange::more); };
+    events.went = [this](std::uint16_t member) { member_went(member); };
+    events.came = [this](std::uint16_t member) { member_came(member); };
+    events.writing = [this] { return writing_streams(); };
+    events.is_old = [this](std::uint16_t member, std::uint64_t run) { old_copies_.check(member, run); };
+    events.home_is_old = [this] { host_.end_clients(name(), others_->trouble()); };
+    others_ = std::make_unique<HomeMembers>(
+        HomeMembers::Services{services_.loop, *services_.members, services_.device, services_.sync_worker}, segments,
+        access_generation(record_), services_.store.directory(record_.id), std::move(events));
     segments.ask_about_others(others_.get());
   }
 }
@@ -56,6 +62,12 @@ Result<void> Reservation::check_home() const {
               fmt::format("the reservation's home is {}; this server has only a share of its segments",
                           home == nullptr ? "the server with root " + root : "server " + home->name),
               "reservation " + name());
+}
+
+Result<void> Reservation::check_serves() const {
+  if (std::string why = trouble(); !why.empty())
+    return fail(ErrorCode::refused, std::move(why), "reservation " + name());
+  return {};
 }
 
 void Reservation::member_went(std::uint16_t member) {
@@ -330,6 +342,7 @@ ReservationInfo Reservation::info() const {
   for (const auto& member : record_.members)
     info.members.push_back({member->server, member->capacity_bytes, member->segments});
   info.home = is_home();
+  info.trouble = trouble();
   return info;
 }
 

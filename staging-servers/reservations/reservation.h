@@ -13,6 +13,7 @@
 #include "loop/access_rights.h"
 #include "members/home_members.h"
 #include "members/member_share.h"
+#include "reservations/old_copies.h"
 #include "space/reservation_space.h"
 #include "storage/files_access.h"
 #include "storage/reservation_store.h"
@@ -36,6 +37,8 @@ class ReservationHost {
   virtual void purge_quarantine() = 0;
   /// It has a stream: from now on somebody may wait for space in it.
   virtual void has_streams(Reservation& reservation) = 0;
+  /// Ends the connections that read or write there.
+  virtual void end_clients(const std::string& reservation, const std::string& why) = 0;
 };
 
 class Reservation {
@@ -51,6 +54,12 @@ class Reservation {
   bool is_home() const noexcept { return own_member() == 0; }
   /// refused, with the home's name, where it has only a share of the segments: streams and files are there.
   Result<void> check_home() const;
+  /// Why it serves nothing, for people; empty: it does.
+  std::string trouble() const { return others_ == nullptr ? std::string() : others_->trouble(); }
+  /// refused, and why, if it serves nothing.
+  Result<void> check_serves() const;
+  /// Null where it is not the home of a reservation over several servers.
+  HomeMembers* other_members() noexcept { return others_.get(); }
   /// Null on the home.
   MemberShare* share() noexcept { return share_.get(); }
 
@@ -112,6 +121,7 @@ class Reservation {
   ReservationSpace space_;
   std::unique_ptr<HomeMembers> others_;  ///< where it is the home of a reservation over several servers
   std::unique_ptr<MemberShare> share_;   ///< where it is not the home
+  OldCopies old_copies_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::set<std::string> unchecked_;
   storage::FilesAccessReport files_report_;

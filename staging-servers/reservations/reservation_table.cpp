@@ -31,6 +31,7 @@ Result<void> check_reservation_name(const std::string& name) {
 Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer, Rights needed) {
   ASSIGN_OR_RETURN(Reservation* const found, find_any(name, peer, needed));
   RETURN_IF_ERROR(found->check_home());
+  RETURN_IF_ERROR(found->check_serves());
   return found;
 }
 

@@ -36,6 +36,9 @@ class OtherMembers {
   // Who is there
   /// Null while it is there; else its server and since when that is away, for people.
   virtual const std::string* absence(std::uint16_t member) const = 0;
+  /// The same for one that answers, but with an older copy of its segments than it has synced: it is being checked, and
+  /// does not count as there.
+  virtual const std::string* old_copy(std::uint16_t member) const = 0;
   /// This run of the home knows whether it is there: it has been asked, and has answered or not.
   virtual bool was_looked_at(std::uint16_t member) const = 0;
   /// Which start of its server has the windows and permits of now.
@@ -74,6 +77,10 @@ class OtherMembers {
   /// with the first error: unavailable, if nothing was begun.
   using Synced = std::function<void(Result<std::map<std::uint16_t, std::uint64_t>>)>;
   virtual void sync(const std::set<std::uint32_t>& segments, Synced done) = 0;
+  /// Calls `done` with the CRC-32C of each of these extents of the member, nothing for one that it cannot read; or with
+  /// an error: unavailable if the member cannot be asked. One whose copy is an old one can be.
+  using Checksummed = std::function<void(Result<std::vector<std::optional<std::uint32_t>>>)>;
+  virtual void checksum(std::uint16_t member, std::vector<Extent> extents, Checksummed done) = 0;
 };
 
 }  // namespace forebay::server

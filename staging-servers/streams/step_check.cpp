@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/bounds.h"
 #include "base/checksum.h"
 #include "base/coverage.h"
 #include "base/return_error.h"
@@ -19,32 +20,65 @@ namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 
+/// Goes on with the checksum of what came before.
+Result<std::uint32_t> checksum_with(const format::Piece& piece, std::uint32_t checksum, OpenedSegments& segments,
+                                    std::vector<std::byte>& chunk) {
+  for (std::uint64_t done = 0; done < piece.length();) {
+    const auto part = std::span(chunk).first(std::min<std::uint64_t>(chunk.size(), piece.length() - done));
+    RETURN_IF_ERROR(segments.read(piece, done, part));
+    checksum = crc32c(part, checksum);
+    done += part.size();
+  }
+  return checksum;
+}
+
+std::string where_of(const format::Variable& variable, const protocol::BlockPlace& place) {
+  return fmt::format("variable {}, block {}", protocol::name_of(variable), place.block);
+}
+
 Result<void> check_block(const format::Variable& variable, const protocol::BlockPlace& place, OpenedSegments& segments,
                          std::vector<std::byte>& chunk) {
   std::uint32_t checksum = 0;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
-    const format::Piece& piece = protocol::piece_of(variable, place.first_piece + i);
-    std::uint64_t done = 0;
-    while (done < piece.length()) {
-      const auto part = std::span(chunk).first(std::min<std::uint64_t>(chunk.size(), piece.length() - done));
-      RETURN_IF_ERROR(segments.read(piece, done, part));
-      checksum = crc32c(part, checksum);
-      done += part.size();
-    }
+    ASSIGN_OR_RETURN(checksum,
+                     checksum_with(protocol::piece_of(variable, place.first_piece + i), checksum, segments, chunk));
   }
   if (checksum == *place.checksum) return {};
-  return fail(ErrorCode::corrupt, "checksum mismatch",
-              fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
+  return fail(ErrorCode::corrupt, "checksum mismatch", where_of(variable, place));
 }
 
 /// Not on the home, which reads the step. A piece that names a member which does not have its segment counts as read,
 /// and so as corrupt.
+bool lies_elsewhere(const SegmentLayout& layout, const format::Piece& piece) {
+  return piece.member() != 0 && layout.member_of(piece.segment()) == piece.member();
+}
+
 bool lies_elsewhere(const SegmentLayout& layout, const format::Variable& variable, const protocol::BlockPlace& place) {
+  for (std::uint32_t i = 0; i < place.piece_count; ++i)
+    if (lies_elsewhere(layout, protocol::piece_of(variable, place.first_piece + i))) return true;
+  return false;
+}
+
+/// With the checksums of what lies on the home.
+Result<BlockElsewhere> block_elsewhere(const SegmentLayout& layout, std::uint64_t segment_bytes,
+                                       const format::Variable& variable, const protocol::BlockPlace& place,
+                                       OpenedSegments& segments, std::vector<std::byte>& chunk) {
+  BlockElsewhere block;
+  block.where = where_of(variable, place);
+  block.checksum = place.checksum;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     const format::Piece& piece = protocol::piece_of(variable, place.first_piece + i);
-    if (piece.member() != 0 && layout.member_of(piece.segment()) == piece.member()) return true;
+    if (piece.length() == 0) continue;
+    BlockElsewhere::Piece& part = block.pieces.emplace_back();
+    part.member = piece.member();
+    part.extent = {piece.segment(), piece.offset(), piece.length()};
+    if (!lies_elsewhere(layout, piece)) {
+      ASSIGN_OR_RETURN(part.checksum, checksum_with(piece, 0, segments, chunk));
+    } else if (!range_within(piece.offset(), piece.length(), segment_bytes)) {
+      return fail(ErrorCode::corrupt, "a piece lies outside its segment", block.where);
+    }
   }
-  return false;
+  return block;
 }
 
 Result<void> check_attribute_set(const journal::AttributeSetT& set, OpenedSegments& segments) {
@@ -83,8 +117,13 @@ std::map<std::string, std::string> find_gaps(const std::vector<protocol::RankMet
 
 }  // namespace
 
+bool BlockElsewhere::lies_on(std::uint16_t member) const {
+  return std::ranges::find(pieces, member, &Piece::member) != pieces.end();
+}
+
 Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentLayout& layout,
-                             std::uint64_t segment_bytes, const SegmentOpener& open, CheckedSets& sets) {
+                             std::uint64_t segment_bytes, const SegmentOpener& open, CheckedSets& sets,
+                             BlocksRead blocks) {
   StepCheck check;
   OpenedSegments segments(layout, segment_bytes, open);
   std::vector<std::byte> chunk(chunk_bytes);
@@ -113,9 +152,13 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
         **metadata, [&](const format::Variable& variable, const protocol::BlockPlace& place) -> Result<void> {
           ++check.blocks;
           if (lies_elsewhere(layout, variable, place)) {
-            ++check.blocks_elsewhere;
+            if (blocks == BlocksRead::home) return {};
+            ASSIGN_OR_RETURN(auto block, block_elsewhere(layout, segment_bytes, variable, place, segments, chunk));
+            block.where = fmt::format("step {}, rank {}, {}", step.step, part->rank, block.where);
+            check.elsewhere.push_back(std::move(block));
             return {};
           }
+          if (blocks == BlocksRead::elsewhere) return {};
           if (!place.checksum) {
             ++check.blocks_without_checksum;
             return {};

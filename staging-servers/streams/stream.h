@@ -46,7 +46,8 @@ struct StreamServices {
   std::int64_t restart_grace_ms = 0;   ///< how long writer groups have to come back after a restart of the server
   std::string root_uuid;               ///< of the server's root: which member of its reservations it is
   std::uint64_t server_run = 0;
-  MemberLinks* members = nullptr;  ///< ways to the servers of other members; null: there are none
+  MemberLinks* members = nullptr;      ///< ways to the servers of other members; null: there are none
+  std::int64_t member_silence_ms = 0;  ///< how long a share serves without a word of its home
 };
 
 class Stream final : public WrittenStream, public FollowedStream {
@@ -145,6 +146,10 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Steps that were not durable and have a part on one of these members, whose storage is another one since, are lost.
   /// They are dropped; false if there were none.
   bool lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnations);
+
+  /// The same for these steps, each with the reason, durable or not. False while one of them has to stay: somebody
+  /// holds it, or the journal takes no record.
+  bool lose(const std::map<StepKey, std::string>& steps);
 
   /// Drops steps whatever retention says, all or none: refused where somebody still needs one.
   Result<void> drop_steps(const std::vector<std::uint64_t>& steps);

@@ -178,7 +178,7 @@ auto check(ReservationSpace& space, CheckedSets& sets, const storage::StepState&
   const Segments& segments = space.segments();
   return check_step(
       step.committed, segments.layout(), segments.record().segment_bytes,
-      [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); }, sets);
+      [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); }, sets, BlocksRead::home);
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk

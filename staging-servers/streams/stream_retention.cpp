@@ -117,8 +117,34 @@ bool Stream::lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnatio
   log::warning("stream {}: {} steps from {} on are lost with the power of a member that had a part of them", path(),
                lost.size(), lost.front());
   if (drop(lost)) what_may_go_changed();
-  group_.steps_lost();
+  group_.steps_lost("a member of the reservation lost its power, and steps with it that were to be durable");
   return true;
+}
+
+bool Stream::lose(const std::map<StepKey, std::string>& steps) {
+  followers_.serve_deferred();
+  std::vector<std::uint64_t> lost;
+  bool all = true;
+  for (const auto& [key, why] : steps) {
+    const auto kept = state_.steps.find(key.second);
+    if (kept == state_.steps.end() || kept->second.committed.epoch != key.first) {
+      all = all && !state_.retired.contains(key);
+    } else if (followers_.pins().is_pinned(key)) {
+      all = false;
+    } else {
+      log::warning("stream {}: step {} is lost: {}", path(), key.second, why);
+      lost.push_back(key.second);
+    }
+  }
+  if (lost.empty()) return all;
+  // Of several epochs: theirs are in order, and so are the numbers in each.
+  std::ranges::sort(lost);
+  const bool were_to_be_durable = lost.back() >= state_.durable_next;
+  if (!drop(lost)) return false;
+  what_may_go_changed();
+  if (were_to_be_durable)
+    group_.steps_lost("a member of the reservation has an older copy, without steps that were to be durable");
+  return all;
 }
 
 bool Stream::drop_oldest() {

@@ -97,10 +97,11 @@ Result<void> OpenStep::check_members(const wire::PartT& part, journal::PartT& ch
     const auto told = std::ranges::find(part.members, member, &wire::MemberStorage::member);
     const std::uint64_t now = segments.others()->storage_incarnation(member);
     if (const std::string* away = segments.others()->absence(member)) {
-      return forebay::fail(ErrorCode::unavailable,
-                           fmt::format("member {} of the reservation, which has a part of the step, is away: {}; "
-                                       "abort_step, then write the step again",
-                                       member, *away));
+      return forebay::fail(
+          ErrorCode::unavailable,
+          fmt::format("member {} of the reservation, which has a part of the step, cannot be used: {}; "
+                      "abort_step, then write the step again",
+                      member, *away));
     }
     if (told == part.members.end())
       return forebay::fail(ErrorCode::protocol, "the part does not say what it met on a member");

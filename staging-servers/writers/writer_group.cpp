@@ -283,9 +283,8 @@ void WriterGroup::break_group(const std::string& reason) {
   form_if_whole();
 }
 
-void WriterGroup::steps_lost() {
-  if (active() && waits_for_durable())
-    break_group("a member of the reservation lost its power, and steps with it that were to be durable");
+void WriterGroup::steps_lost(const std::string& why) {
+  if (active() && waits_for_durable()) break_group(why);
 }
 
 void WriterGroup::fail_waiting(const Error& error) {

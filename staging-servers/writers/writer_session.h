@@ -23,6 +23,7 @@ class WriterSession final : public Session {
   void handle(protocol::Message message) override;
   void closed(const std::string& reason) override;
   void rights_changed(const std::string& reservation) override;
+  bool uses(const std::string& reservation) const override { return reservation_ == reservation; }
 
   Connection& connection() noexcept { return connection_; }
   const Connection& connection() const noexcept { return connection_; }

@@ -426,12 +426,15 @@ class Requests {
   Request member_look() {
     wire::MemberLookT asked;
     for (std::uint64_t left = choices_.below(3); left > 0; --left) asked.reservations.push_back(some_share());
+    asked.syncs.resize(choices_.seldom(4) ? 1 : asked.reservations.size(), choices_.near(3));
     return {MessageType::member_look, packed(asked)};
   }
   Request member_sync() {
     wire::MemberSyncT asked;
     asked.reservation = some_share();
     asked.segments.push_back(choices_.near32(1));
+    asked.server_run = choices_.near(1);
+    asked.syncs_before = choices_.near(3);
     return {MessageType::member_sync, packed(asked)};
   }
   Request member_fence() {
@@ -444,6 +447,12 @@ class Requests {
     asked.reservation = some_share();
     asked.segments.push_back(choices_.near32(1));
     return {MessageType::member_probe, packed(asked)};
+  }
+  Request member_checksum() {
+    wire::MemberChecksumT asked;
+    asked.reservation = some_share();
+    asked.extents.emplace_back(choices_.near32(1), 1, 0, choices_.near(4096), choices_.near(4096));
+    return {MessageType::member_checksum, packed(asked)};
   }
   Request manager_call() {
     wire::ManagerCallT asked;
@@ -561,6 +570,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::member_sync, &Requests::member_sync},
     {MessageType::member_fence, &Requests::member_fence},
     {MessageType::member_probe, &Requests::member_probe},
+    {MessageType::member_checksum, &Requests::member_checksum},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -217,6 +217,10 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::MemberProbe>(message);
     case MessageType::member_probed:
       return unpack<wire::MemberProbed>(message);
+    case MessageType::member_checksum:
+      return unpack<wire::MemberChecksum>(message);
+    case MessageType::member_checksummed:
+      return unpack<wire::MemberChecksummed>(message);
     case MessageType::none:
       return false;
   }

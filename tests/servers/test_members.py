@@ -11,7 +11,13 @@ import pytest
 
 import forebay
 from tests.servers.ranks import Ranks, block, check, numbers, start_here
-from tests.servers.three_servers import far_environment, three_servers, wait_until_away, wait_until_present
+from tests.servers.three_servers import (
+    far_environment,
+    problems,
+    three_servers,
+    wait_until_away,
+    wait_until_present,
+)
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 
@@ -41,14 +47,6 @@ def used_segments(pool: ServerPool, server: int) -> int:
     """How many of its segments hold anything but zeros."""
     paths = (pool.servers[server].root / "reservations").glob("*/segments/*")
     return sum(any(path.read_bytes()) for path in paths)
-
-
-def problems(pool: ServerPool) -> list[str]:
-    found = []
-    for server in range(3):
-        with pool.admin(server) as admin:
-            found += [finding.what for finding in admin.audit(read_data=True) if finding.severity == "problem"]
-    return found
 
 
 def lose_power(pool: ServerPool, server: int) -> None:

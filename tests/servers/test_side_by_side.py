@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import forebay
-from tests.servers.test_members import problems, used_segments
-from tests.servers.three_servers import far_environment, wait_until_present
+from tests.servers.test_members import used_segments
+from tests.servers.three_servers import far_environment, problems, wait_until_present
 from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(60)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 
-__all__ = ["far_environment", "three_servers", "wait_until_away", "wait_until_present"]
+__all__ = ["far_environment", "problems", "three_servers", "wait_until_away", "wait_until_present"]
 
 MIB = 1 << 20
 SHARE = 32 * MIB
@@ -49,3 +49,12 @@ def far_environment(pool: ServerPool, folder: Path) -> dict[str, str]:
         "FOREBAY_SERVER": pool.addresses[0],
         "FOREBAY_TOKEN_FILE": str(token),
     }
+
+
+def problems(pool: ServerPool) -> list[str]:
+    """What audits of all servers find, which read all data."""
+    found = []
+    for server in range(3):
+        with pool.admin(server) as admin:
+            found += [finding.what for finding in admin.audit(read_data=True) if finding.severity == "problem"]
+    return found

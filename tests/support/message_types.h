@@ -58,6 +58,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case member_sync:
     case member_fence:
     case member_probe:
+    case member_checksum:
       return true;
     case none:
     case welcome:
@@ -83,6 +84,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case member_state:
     case member_synced:
     case member_probed:
+    case member_checksummed:
       return false;
     // Of clients on other nodes, or to them: what speaks over the local socket has none of them.
     case remote_hello:

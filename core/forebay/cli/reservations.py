@@ -112,7 +112,7 @@ def _show_reservation(name: str, *, with_members: bool, as_json: bool) -> None:
     check_reservation(name)
     with forebay.Admin(chosen()) as admin:
         info = admin.reservation(name)
-        streams = admin.streams(name)
+        streams = [] if info.trouble else admin.streams(name)
     members = _members(info) if with_members else None
     if as_json:
         told = {"reservation": info.as_dict(), "streams": [stream.as_dict() for stream in streams]}
@@ -128,7 +128,7 @@ def _show_reservation(name: str, *, with_members: bool, as_json: bool) -> None:
             ),
             empty="",
         )
-    print_table(STREAM_COLUMNS, map(stream_row, streams), empty="It has no streams.")
+    print_table(STREAM_COLUMNS, map(stream_row, streams), empty="" if info.trouble else "It has no streams.")
 
 
 def _members(info: ReservationInfo) -> list[dict[str, Any]]:
@@ -162,6 +162,7 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
     return [
         ("name", info.name),
         ("id", info.id),
+        *([("TROUBLE", info.trouble)] if info.trouble else []),
         ("streams", _use(info.used_bytes, info.capacity_bytes)),
         ("files", _use(info.files_used_bytes, info.files_bytes)),
         ("lifetime", info.lifetime.value),

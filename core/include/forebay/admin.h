@@ -113,6 +113,7 @@ struct ReservationInfo {
   std::string account;                  ///< that the manager counts it for; empty: none
   std::vector<ReservationMember> members;  ///< the home first
   bool home = true;                        ///< the server that was asked is the home; else it has only a share
+  std::string trouble;                     ///< why it serves nothing; empty: it does
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -138,6 +139,7 @@ struct ReservationInfo {
     visit("account", records.account...);
     visit("members", records.members...);
     visit("home", records.home...);
+    visit("trouble", records.trouble...);
   }
 };
 

@@ -155,6 +155,7 @@ class MalformedTest : public ServerTest {
     add(MessageType::member_open, shown);
     wire::MemberLookT look;
     look.reservations.push_back("01234567-89ab-cdef-0123-456789abcdef");
+    look.syncs.push_back(3);
     add(MessageType::member_look, look);
     wire::MemberSyncT sync;
     sync.reservation = "01234567-89ab-cdef-0123-456789abcdef";
@@ -167,6 +168,10 @@ class MalformedTest : public ServerTest {
     probe.reservation = "01234567-89ab-cdef-0123-456789abcdef";
     probe.segments.push_back(3);
     add(MessageType::member_probe, probe);
+    wire::MemberChecksumT checksum;
+    checksum.reservation = "01234567-89ab-cdef-0123-456789abcdef";
+    checksum.extents.emplace_back(3, 1, 0, 4096, 4096);
+    add(MessageType::member_checksum, checksum);
     wire::ReservationShareT share;
     share.name = "res";
     share.share = std::make_unique<wire::ShareT>();

@@ -1,55 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Servers of a pool let in each other's clients, and nobody else. See docs/design/many-servers.md.
-#include <sys/stat.h>
-
 #include <atomic>
-#include <fstream>
 
 #include <forebay/admin.h>
 
-#include "base/uuid.h"
 #include "staging-servers/members/member_call.h"
-#include "tests/unit/server/daemon/remote_fixture.h"
+#include "tests/unit/server/daemon/pool_fixture.h"
 
 namespace forebay::testing {
 namespace {
 
 constexpr const char* elsewhere = "10.0.0.7:7460";
 
-class PoolTest : public RemoteTest {
+class PoolTest : public PoolFixture {
  protected:
-  void SetUp() override {
-    const std::string path = keys_.path() + "/pool.key";
-    key_ = fabric::TokenKey::draw();
-    std::ofstream(path) << key_.to_text();
-    ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-    options_.pool_key = path;
-    RemoteTest::SetUp();
-  }
-
   std::string id() {
     wire::ReservationsQueryT query;
     query.name = "res";
     const auto answer =
         RawClient::unpack<wire::ReservationsAnswer>(connect().call(MessageType::reservations_query, query));
     return answer->reservations.at(0)->id;
-  }
-
-  fabric::PoolClaims claims() {
-    fabric::PoolClaims claims;
-    claims.key_id = key_.id;
-    claims.uid = ::geteuid() + 1;
-    claims.gid = claims.uid;
-    claims.expires_ns = wall_clock_ns() + std::int64_t{60} * 1'000'000'000;
-    claims.serial = random_number();
-    return claims;
-  }
-
-  fabric::Token made_of(const fabric::PoolClaims& claims) {
-    fabric::Token token;
-    token.claims = fabric::encode(claims);
-    token.secret = key_.secret_of(token.claims);
-    return token;
   }
 
   /// Of its hello, or of its proof; nothing if it is let in.
@@ -83,9 +53,6 @@ class PoolTest : public RemoteTest {
     query.reservation = reservation;
     return RawClient::unpack<wire::HomeAnswer>(connect().call(MessageType::home_query, query));
   }
-
-  TemporaryDirectory keys_;
-  fabric::TokenKey key_;
 };
 
 TEST_F(PoolTest, claims_are_read_as_they_were_written_and_damaged_ones_never) {
