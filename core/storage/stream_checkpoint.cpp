@@ -77,6 +77,7 @@ journal::CheckpointT outline_of(const StreamState& state) {
     held->set = std::make_unique<journal::AttributeSetT>(set);
     record.held_attributes.push_back(std::move(held));
   }
+  for (const auto& [member, syncs] : state.member_syncs) record.syncs.emplace_back(member, syncs);
   return record;
 }
 
@@ -136,7 +137,8 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
       packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns,
       packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
       packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
-      packed_held.empty() ? 0 : builder.CreateVector(packed_held)));
+      packed_held.empty() ? 0 : builder.CreateVector(packed_held),
+      outline.syncs.empty() ? 0 : builder.CreateVectorOfStructs(outline.syncs)));
   return builder.Release();
 }
 
@@ -154,6 +156,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   loaded.group_ended_ns = record.group_ended_ns;
   loaded.next_step = record.next_step;
   loaded.durable_next = record.durable_next;
+  for (const journal::MemberSyncs& member : record.syncs) loaded.member_syncs[member.member()] = member.syncs();
   if (record.staged_next > 0) loaded.newest_staged = record.staged_next - 1;
   auto kept_rule = parse_retention(record.retention);
   if (!kept_rule) return bad_checkpoint(kept_rule.error().what);

@@ -269,6 +269,10 @@ Result<void> StreamState::apply(const journal::DurableToT& record) {
   }
   if (status == StreamStatus::failed) return contradiction("a failed stream's steps become durable");
   durable_next = record.step + 1;
+  for (const journal::MemberSyncs& member : record.syncs) {
+    std::uint64_t& syncs = member_syncs[member.member()];
+    syncs = std::max(syncs, member.syncs());
+  }
   return {};
 }
 

@@ -82,6 +82,8 @@ class StreamState {
   std::int64_t group_ended_ns = 0;             ///< when that group ended, since 1970; 0: not known
   std::uint64_t next_step = 0;                 ///< number of the next commit
   std::uint64_t durable_next = 0;              ///< steps below are durable
+  /// How often other members of the reservation have synced what of the stream is durable. Old copies have synced less.
+  std::map<std::uint16_t, std::uint64_t> member_syncs;
   /// The newest step with a receipt, kept or dropped since. After a withdrawal that took it: the newest kept one.
   std::optional<std::uint64_t> newest_staged;
   RunHistory runs;

@@ -72,6 +72,7 @@ Server::~Server() {
   // Jobs end first; what they posted runs while everything is still there, and may post once more.
   if (sync_worker_) sync_worker_->end();
   if (errand_worker_) errand_worker_->end();
+  if (counter_worker_) counter_worker_->end();
   if (side_worker_) side_worker_->end();
   if (loop_) {
     loop_->run_posted();
@@ -93,6 +94,7 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   server->turns_.emplace(*server->loop_, options.door_limits.turn_ms * ns_per_ms);
   server->sync_worker_ = std::make_unique<Worker>();
   server->errand_worker_ = std::make_unique<Worker>();
+  server->counter_worker_ = std::make_unique<Worker>();
   server->side_worker_ = std::make_unique<Worker>(side_threads);
   auto store = storage::ReservationStore::open(device, server->options_.root);
   if (!store) return refusal(std::move(store.error()));
@@ -236,6 +238,7 @@ Result<void> Server::flush_everything() {
   // Jobs under way end first; their results are still taken.
   sync_worker_->finish();
   errand_worker_->end();
+  counter_worker_->end();
   side_worker_->end();
   loop_->post([this] { loop_->stop(); });
   loop_->run();

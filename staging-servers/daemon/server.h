@@ -214,6 +214,7 @@ class Server final : public ConnectionHost,
   // Last, so that their threads end before what their jobs touch.
   std::unique_ptr<Worker> sync_worker_;
   std::unique_ptr<Worker> errand_worker_;
+  std::unique_ptr<Worker> counter_worker_;
   std::unique_ptr<Worker> side_worker_;
 };
 

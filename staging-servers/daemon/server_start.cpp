@@ -183,9 +183,10 @@ Result<void> Server::recover() {
   pool_.emplace(device_, options_.root, *errand_worker_);
   if (!options_.pool_key.empty()) RETURN_IF_ERROR(pool_->join(options_.pool_key));
   members_.emplace(*loop_, *pool_);
-  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *readers_,
-                                   identity_.storage_incarnation, options_.flush_interval_ms, options_.restart_grace_ms,
-                                   identity_.uuid, run_number_, &*members_, options_.member_silence_ms});
+  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *counter_worker_,
+                                   *readers_, identity_.storage_incarnation, options_.flush_interval_ms,
+                                   options_.restart_grace_ms, identity_.uuid, run_number_, &*members_,
+                                   options_.member_silence_ms});
   reservations_.emplace(*this, *errand_worker_, *side_worker_);
   manager_calls_.emplace(*loop_, options_.root);
   remote_.emplace(device_, options_.root,

@@ -20,6 +20,17 @@ using protocol::MessageType;
 
 namespace {
 
+/// `otherwise`, for each, if the file cannot be read.
+std::vector<std::uint64_t> counters_of(const HomeMembers::Services& services, const Segments& segments,
+                                       const std::string& folder, std::uint64_t otherwise) {
+  const std::size_t members = segments.record().members.size();
+  auto syncs = load_sync_counters(services.device, folder, members);
+  if (syncs) return *syncs;
+  log::error("reservation {}: {}; all that lies on other members is checked", segments.reservation(),
+             syncs.error().message());
+  return std::vector(members, otherwise);
+}
+
 constexpr std::int64_t look_pause_ns = 1'000'000'000;
 constexpr std::int64_t look_timeout_ms = 10'000;
 constexpr std::int64_t fence_timeout_ms = 30'000;
@@ -33,23 +44,17 @@ std::string time_text(std::int64_t ns) {
 }  // namespace
 
 HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation,
-                         std::string folder, Events events)
-    : services_(services),
-      loop_(services.loop),
+                         const std::string& folder, Events events)
+    : loop_(services.loop),
       links_(services.links),
       segments_(segments),
-      folder_(std::move(folder)),
+      counters_({services.loop, services.device, services.counter_worker}, folder,
+                // Above all that any of them can have.
+                counters_of(services, segments, folder, static_cast<std::uint64_t>(wall_clock_ns()))),
       events_(std::move(events)),
       next_number_(static_cast<std::uint64_t>(wall_clock_ns())),
       access_generation_(access_generation) {
   const auto& record = segments_.record();
-  auto syncs = load_sync_counters(services_.device, folder_, record.members.size());
-  if (!syncs) {
-    log::error("reservation {}: {}; all that lies on other members is checked", segments_.reservation(),
-               syncs.error().message());
-    // Above all that any of them can have.
-    syncs = std::vector(record.members.size(), next_number_);
-  }
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
     Member& member = members_[number];
@@ -57,7 +62,7 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
     member.looks = &links_.to(record.members[number]->server, MemberLinks::Use::looks);
     member.syncs = &links_.to(record.members[number]->server, MemberLinks::Use::syncs);
     member.away_since_ns = wall_clock_ns();
-    member.counter = member.stored_counter = syncs->at(number);
+    member.counter = member.recorded = counters_.stored(number);
     member.absence = fmt::format("server {} has not answered since this home was started", member.link->name());
     segments_.set_away(number, true);
   }
@@ -92,7 +97,8 @@ void HomeMembers::look() {
     if (std::exchange(member.asked, true)) continue;
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
-    message.syncs.push_back(member.told_counter = member.stored_counter);
+    message.syncs.push_back(counters_.stored(number));
+    member.at_look = std::max(member.recorded, counters_.stored(number));
     member.looks->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
                       [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
   }
@@ -156,11 +162,12 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
 void HomeMembers::compare_syncs(std::uint16_t number, const wire::MemberShareState& share) {
   Member& member = members_.at(number);
   member.looked_at = true;
-  if (share.home_syncs() > member.stored_counter && trouble_.empty()) {
+  const std::uint64_t stored = counters_.stored(number);
+  if (share.home_syncs() > stored && trouble_.empty()) {
     trouble_ = fmt::format(
         "it serves nothing: this server, its home, has an older copy of it (server {} knows of {} syncs, the copy of "
         "{}); stop the server and put the newer copy of its root back, or destroy the reservation",
-        member.link->name(), share.home_syncs(), member.stored_counter);
+        member.link->name(), share.home_syncs(), stored);
     log::error("reservation {}: {}", segments_.reservation(), trouble_);
     events_.home_is_old();
   }
@@ -171,12 +178,12 @@ void HomeMembers::compare_syncs(std::uint16_t number, const wire::MemberShareSta
     return;
   }
   // One that is current has at least what it has answered. Syncs whose answers did not arrive make it more.
-  const bool was_old = std::exchange(member.old, share.syncs() < member.told_counter);
+  const bool was_old = std::exchange(member.old, share.syncs() < member.at_look);
   if (!member.old || was_old) return;
   member.absence = fmt::format(
       "server {} has an older copy of its segments than it has synced ({} of {} syncs); it is "
       "being checked",
-      member.link->name(), share.syncs(), member.told_counter);
+      member.link->name(), share.syncs(), member.at_look);
   lines_.warning("reservation {}: member {}: {}", segments_.reservation(), number, *member.absence);
   set_away(number);
 }

@@ -19,6 +19,7 @@
 #include "loop/event_loop.h"
 #include "loop/worker.h"
 #include "members/member_link.h"
+#include "members/sync_counters.h"
 #include "space/other_members.h"
 #include "space/segments.h"
 
@@ -43,11 +44,11 @@ class HomeMembers final : public OtherMembers {
     EventLoop& loop;
     MemberLinks& links;
     Device& device;
-    Worker& sync_worker;
+    Worker& counter_worker;
   };
 
   /// All of these outlive it. `folder`: the reservation's, for what is to survive.
-  HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation, std::string folder,
+  HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation, const std::string& folder,
               Events events);
   ~HomeMembers() override;
 
@@ -78,6 +79,7 @@ class HomeMembers final : public OtherMembers {
   bool nobody_writes(std::uint32_t segment) override;
   bool may_free_space() const override;
   void sync(const std::set<std::uint32_t>& segments, Synced done) override;
+  void syncs_recorded(const std::map<std::uint16_t, std::uint64_t>& syncs) override;
   void checksum(std::uint16_t member, std::vector<Extent> extents, Checksummed done) override;
 
  private:
@@ -103,12 +105,12 @@ class HomeMembers final : public OtherMembers {
     MemberLink* syncs = nullptr;  ///< likewise: fences and probes of others do not wait for it
     std::uint64_t server_run = 0;
     std::uint64_t storage_incarnation = 0;
-    std::uint64_t counter = 0;         ///< the highest of its syncs, maybe for an earlier run of this server
-    std::uint64_t stored_counter = 0;  ///< what of that this server has on disk
-    std::uint64_t told_counter = 0;    ///< what the last look has said of it
-    bool answers = false;              ///< it did when it was last asked, also where it counts as absent
-    bool old = false;                  ///< its copy is an older one; then `absence` says so
-    bool becomes_current = false;      ///< take_for_current() is under way
+    std::uint64_t counter = 0;     ///< the highest of its syncs, maybe for an earlier run of this server
+    std::uint64_t recorded = 0;    ///< what of that this server has on disk, in a journal or in the file of counters
+    std::uint64_t at_look = 0;     ///< what that was when the last look was asked
+    bool answers = false;          ///< it did when it was last asked, also where it counts as absent
+    bool old = false;              ///< its copy is an older one; then `absence` says so
+    bool becomes_current = false;  ///< take_for_current() is under way
     std::optional<std::string> absence;
     bool looked_at = false;          ///< one look has come to something
     std::int64_t away_since_ns = 0;  ///< wall clock
@@ -144,17 +146,15 @@ class HomeMembers final : public OtherMembers {
   struct SyncRound;
   void ask_sync(std::uint16_t member, wire::MemberSyncT message, const std::shared_ptr<SyncRound>& round);
   void took_sync(std::uint16_t member, const Result<protocol::Message>& answer, SyncRound& round);
-  /// Stores the counters of all members' answers before anybody is told of what was synced.
-  void store_syncs(const std::shared_ptr<SyncRound>& round);
   struct ChecksumRound;
   void ask_checksums(std::uint16_t member, const std::shared_ptr<ChecksumRound>& round);
   std::uint16_t member_of(std::uint32_t segment) const { return segments_.layout().member_of(segment).value(); }
 
-  const Services services_;
   EventLoop& loop_;
   MemberLinks& links_;
   Segments& segments_;
-  const std::string folder_;
+  /// By member. What is told to members is in the file, which outlives each stream.
+  SyncCounters counters_;
   const Events events_;
   std::string trouble_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own

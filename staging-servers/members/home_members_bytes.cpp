@@ -5,12 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "base/fail_point.h"
 #include "base/joined_checksum.h"
 #include "base/log.h"
 #include "members/home_members.h"
 #include "members/member_share.h"
-#include "members/sync_counters.h"
 
 namespace forebay::server {
 
@@ -30,9 +28,17 @@ bool is_lost(const Error& error) {
 
 struct HomeMembers::SyncRound {
   std::size_t left = 0;
-  std::map<std::uint16_t, std::uint64_t> incarnations;
+  std::map<std::uint16_t, SyncedMember> members;
   std::optional<Error> error;
   Synced done;
+
+  void ended() {
+    if (error) {
+      done(fail(std::move(*error)));
+    } else {
+      done(std::move(members));
+    }
+  }
 };
 
 void HomeMembers::sync(const std::set<std::uint32_t>& segments, Synced done) {
@@ -58,14 +64,14 @@ void HomeMembers::ask_sync(std::uint16_t number, wire::MemberSyncT message, cons
   member.syncs->ask(MessageType::member_sync, message, MessageType::member_synced, sync_timeout_ms, alive_,
                     [this, number, round](const Result<protocol::Message>& answer) {
                       took_sync(number, answer, *round);
-                      if (--round->left == 0) store_syncs(round);
+                      if (--round->left == 0) round->ended();
                     });
 }
 
 void HomeMembers::took_sync(std::uint16_t number, const Result<protocol::Message>& answer, SyncRound& round) {
   const auto body = answer ? protocol::body_of<wire::MemberSynced>(*answer) : fail(answer.error());
   if (body) {
-    round.incarnations[number] = (*body)->storage_incarnation();
+    round.members[number] = {(*body)->storage_incarnation(), (*body)->syncs()};
     Member& member = members_.at(number);
     member.counter = std::max(member.counter, (*body)->syncs());
     return;
@@ -79,28 +85,14 @@ void HomeMembers::took_sync(std::uint16_t number, const Result<protocol::Message
   round.error = std::move(error);
 }
 
-void HomeMembers::store_syncs(const std::shared_ptr<SyncRound>& round) {
-  if (round->error) {
-    round->done(fail(std::move(*round->error)));
-    return;
+void HomeMembers::syncs_recorded(const std::map<std::uint16_t, std::uint64_t>& syncs) {
+  for (const auto& [number, count] : syncs) {
+    const auto member = members_.find(number);
+    if (member == members_.end() || count <= member->second.recorded) continue;
+    member->second.recorded = count;
+    member->second.counter = std::max(member->second.counter, count);
+    counters_.raise(number, count);
   }
-  std::vector<std::uint64_t> counters(segments_.record().members.size());
-  for (const auto& [number, member] : members_) counters[number] = member.counter;
-  services_.sync_worker.add([this, round, counters = std::move(counters), folder = folder_, &device = services_.device,
-                             &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
-    fail_point("server.home.before_counters");
-    auto stored = store_sync_counters(device, folder, counters);
-    fail_point("server.home.counted");
-    loop.post([this, round, counters, alive, stored = std::move(stored)] {
-      if (alive.expired()) return;
-      if (!stored) {
-        round->done(fail(stored.error()));
-        return;
-      }
-      for (auto& [number, member] : members_) member.stored_counter = std::max(member.stored_counter, counters[number]);
-      round->done(std::move(round->incarnations));
-    });
-  });
 }
 
 void HomeMembers::take_for_current(std::uint16_t number) {
@@ -114,12 +106,15 @@ void HomeMembers::take_for_current(std::uint16_t number) {
   message.syncs_before = member.counter;
   auto round = std::make_shared<SyncRound>();
   round->left = 1;
-  round->done = [this, number](const Result<std::map<std::uint16_t, std::uint64_t>>& synced) {
+  round->done = [this, number](const Result<std::map<std::uint16_t, SyncedMember>>& synced) {
     members_.at(number).becomes_current = false;
     // The next look finds it current; or old still, and says so again.
-    if (!synced)
+    if (synced) {
+      counters_.raise(number, synced->at(number).syncs);
+    } else {
       lines_.warning("reservation {}: member {} cannot be taken for current yet: {}", segments_.reservation(), number,
                      synced.error().message());
+    }
   };
   ask_sync(number, std::move(message), round);
 }

@@ -252,9 +252,9 @@ Result<void> HomeSession::look(const protocol::Message& message) {
     if (found != nullptr) {
       found->heard();
       told->permit_seen = found->permit_seen();
-      told->syncs = found->counters().syncs;
+      told->syncs = found->syncs();
       // As it was before: of this look the home knows by itself.
-      told->home_syncs = found->counters().home_syncs;
+      told->home_syncs = found->home_syncs();
       found->home_has(asked->syncs[i]);
       const Segments& segments = found->space().segments();
       const auto [first, end] = segments.layout().segments_of(segments.own_member());

@@ -2,7 +2,6 @@
 #include "members/member_share.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <span>
 #include <utility>
@@ -16,7 +15,6 @@
 #include "base/return_error.h"
 #include "loop/connection.h"
 #include "members/member_session.h"
-#include "members/sync_counters.h"
 
 namespace forebay::server {
 namespace {
@@ -25,6 +23,14 @@ constexpr std::int64_t closing_pause_ns = 5'000'000;
 constexpr std::size_t read_at_once_bytes = std::size_t{1} << 20;
 /// Users of whom it is known apart up to which number their permits are void.
 constexpr std::size_t readers_known_max = 1024;
+
+/// Its own, and the home's. Without them it counts as an old copy, whose segments the home has checked.
+std::vector<std::uint64_t> counters_of(Device& device, const std::string& folder, ReservationSpace& space) {
+  auto counters = load_sync_counters(device, folder, 2);
+  if (counters) return *counters;
+  space.problems.push_back(counters.error().message());
+  return {0, 0};
+}
 
 struct PlacedExtent {
   std::size_t file = 0;
@@ -46,53 +52,19 @@ std::optional<std::uint32_t> checksum_of(const File& file, const PlacedExtent& e
 
 }  // namespace
 
-struct MemberShare::Stored {
-  Counters counters;
-};
-
-MemberShare::MemberShare(const Services& services, ReservationSpace& space, std::string folder)
-    : services_(services), space_(space), folder_(std::move(folder)), heard_ns_(monotonic_ns() - services.silence_ns) {
-  // Without them it counts as an old copy, whose segments the home has checked.
-  if (const auto loaded = load_sync_counters(services_.device, folder_, 2)) {
-    counters_ = {loaded->at(0), loaded->at(1)};
-  } else {
-    space_.problems.push_back(loaded.error().message());
-  }
-  syncs_ = counters_.syncs;
-  home_syncs_ = counters_.home_syncs;
-  stored_ = std::make_shared<Stored>(Stored{counters_});
-}
+MemberShare::MemberShare(const Services& services, ReservationSpace& space, const std::string& folder)
+    : services_(services),
+      space_(space),
+      counters_({services.loop, services.device, services.counter_worker}, folder,
+                counters_of(services.device, folder, space)),
+      heard_ns_(monotonic_ns() - services.silence_ns),
+      syncs_(syncs()) {}
 
 MemberShare::~MemberShare() {
   if (closing_timer_) services_.loop.cancel(*closing_timer_);
   if (silence_timer_) services_.loop.cancel(*silence_timer_);
   const auto sessions = std::exchange(sessions_, {});
   for (const auto& [session, permit] : sessions) session->share_gone();
-}
-
-Result<void> MemberShare::store(Device& device, const std::string& folder, Stored& stored, const Counters& counters) {
-  Counters& known = stored.counters;
-  const Counters next{std::max(known.syncs, counters.syncs), std::max(known.home_syncs, counters.home_syncs)};
-  RETURN_IF_ERROR(store_sync_counters(device, folder, std::array{next.syncs, next.home_syncs}));
-  known = next;
-  return {};
-}
-
-void MemberShare::home_has(std::uint64_t syncs) {
-  if (syncs <= home_syncs_) return;
-  home_syncs_ = syncs;
-  services_.sync_worker.add([this, syncs, folder = folder_, stored = stored_, &device = services_.device,
-                             &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
-    const auto done = store(device, folder, *stored, {0, syncs});
-    loop.post([this, syncs, alive, failed = !done] {
-      if (alive.expired()) return;
-      if (failed) {
-        home_syncs_ = counters_.home_syncs;  // the home says it again
-      } else {
-        counters_.home_syncs = std::max(counters_.home_syncs, syncs);
-      }
-    });
-  });
 }
 
 void MemberShare::heard() {
@@ -262,11 +234,19 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
   if (syncs_before == std::numeric_limits<std::uint64_t>::max())
     return fail(ErrorCode::protocol, "no sync can have a number above this",
                 "reservation " + space_.segments().reservation());
-  syncs_ = std::max(syncs_, syncs_before) + 1;
-  services_.sync_worker.add([this, paths = std::move(paths), segments, number = syncs_, folder = folder_,
-                             stored = stored_, &device = services_.device, &loop = services_.loop,
-                             alive = std::weak_ptr<const bool>(alive_), wanted = std::move(wanted),
-                             done = std::move(done)] {
+  const std::uint64_t number = syncs_ = std::max(syncs_, syncs_before) + 1;
+  struct Round {
+    int under_way = 2;  ///< the segments, and the counter
+    Result<void> synced;
+  };
+  const auto ended = [round = std::make_shared<Round>(), number, wanted = std::move(wanted),
+                      done = std::move(done)](const Result<void>& part) {
+    if (!part && round->synced) round->synced = part;
+    if (--round->under_way > 0 || wanted.expired()) return;
+    done(round->synced ? Result<std::uint64_t>(number) : Result<std::uint64_t>(fail(round->synced.error())));
+  };
+  services_.sync_worker.add([this, paths = std::move(paths), segments, ended, &device = services_.device,
+                             &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
     Result<void> synced;
     std::optional<std::uint32_t> failed;
     for (std::size_t i = 0; i < paths.size() && synced; ++i) {
@@ -276,16 +256,13 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
       if (file && !synced) failed = segments[i];
     }
     fail_point("server.member.synced");
-    if (synced) synced = store(device, folder, *stored, {number, 0});
-    loop.post([this, alive, wanted, done, failed, number, synced = std::move(synced)] {
-      if (!alive.expired()) {
-        if (failed) space_.segment_failed(*failed, synced.error());
-        if (synced) counters_.syncs = std::max(counters_.syncs, number);
-      }
-      if (wanted.expired()) return;
-      done(synced ? Result<std::uint64_t>(number) : Result<std::uint64_t>(fail(synced.error())));
+    loop.post([this, alive, ended, failed, synced = std::move(synced)] {
+      if (!alive.expired() && failed) space_.segment_failed(*failed, synced.error());
+      ended(synced);
     });
   });
+  // At once: a sync that the home did not hear of does no harm where it counts.
+  counters_.raise(own_line, number, ended);
   return {};
 }
 

@@ -15,6 +15,7 @@
 #include "fabric/write_window.h"
 #include "loop/event_loop.h"
 #include "loop/worker.h"
+#include "members/sync_counters.h"
 #include "space/reservation_space.h"
 
 namespace forebay::server {
@@ -34,29 +35,28 @@ class MemberShare {
     Device& device;
     Worker& sync_worker;
     Worker& errand_worker;
+    Worker& counter_worker;
     std::uint64_t storage_incarnation = 0;
     std::uint64_t server_run = 0;
     std::int64_t silence_ns = 0;  ///< a home says each second that it lives; without it nobody knows who may still read
   };
   /// All of these outlive it. `folder`: the share's, for what is to survive.
-  MemberShare(const Services& services, ReservationSpace& space, std::string folder);
+  MemberShare(const Services& services, ReservationSpace& space, const std::string& folder);
   ~MemberShare();
 
   ReservationSpace& space() noexcept { return space_; }
   std::uint64_t storage_incarnation() const noexcept { return services_.storage_incarnation; }
   std::uint64_t server_run() const noexcept { return services_.server_run; }
   std::uint64_t permit_seen() const noexcept { return permit_seen_; }
-  /// What is stored of it here, and what the home is known to have stored: each may be lower than the other.
-  struct Counters {
-    std::uint64_t syncs = 0;
-    std::uint64_t home_syncs = 0;
-  };
-  const Counters& counters() const noexcept { return counters_; }
+  /// How often it has synced, as it is stored here.
+  std::uint64_t syncs() const { return counters_.stored(own_line); }
+  /// The highest such number that the home is known to have stored, likewise.
+  std::uint64_t home_syncs() const { return counters_.stored(home_line); }
 
   /// The home lives, and has this reservation.
   void heard();
   /// It has stored this number of a sync, which is stored here soon.
-  void home_has(std::uint64_t syncs);
+  void home_has(std::uint64_t syncs) { counters_.raise(home_line, syncs); }
   /// permission_denied unless it is for this share and peer, and not void; unavailable where the home was not heard of
   /// for too long.
   Result<void> check(const fabric::Permit& permit, uid_t peer);
@@ -80,6 +80,9 @@ class MemberShare {
   Result<void> check_own(const std::vector<wire::Extent>& extents) const;
 
  private:
+  // Of the file of counters:
+  static constexpr std::size_t own_line = 0;
+  static constexpr std::size_t home_line = 1;
   struct Fence {
     std::uint64_t group_below = 0;  ///< permits of `incarnation` and those before it
     std::uint32_t incarnation = 0;
@@ -91,13 +94,10 @@ class MemberShare {
   bool is_void(const fabric::Permit& permit) const;
   void note_fence(const wire::MemberFenceT& asked);
   void answer_when_closed();
-  struct Stored;
-  /// In the sync worker, the only one that touches `stored`.
-  static Result<void> store(Device& device, const std::string& folder, Stored& stored, const Counters& counters);
 
   const Services services_;
   ReservationSpace& space_;
-  const std::string folder_;
+  SyncCounters counters_;
   std::map<MemberSession*, fabric::Permit> sessions_;          ///< with the first permit of each
   std::vector<std::shared_ptr<fabric::WriteWindow>> closing_;  ///< of sessions that ended while they wrote
   std::vector<std::function<void()>> told_when_closed_;
@@ -110,11 +110,8 @@ class MemberShare {
   std::map<std::uint32_t, std::uint64_t> reader_below_;  ///< by user, where it is higher
   std::map<std::string, Fence> fences_;                  ///< by stream
   std::uint64_t permit_seen_ = 0;
-  std::int64_t heard_ns_ = 0;     ///< monotonic
-  std::uint64_t syncs_ = 0;       ///< the last one's number, which may not be stored yet
-  std::uint64_t home_syncs_ = 0;  ///< likewise
-  Counters counters_;             ///< what is stored
-  std::shared_ptr<Stored> stored_;
+  std::int64_t heard_ns_ = 0;  ///< monotonic
+  std::uint64_t syncs_ = 0;    ///< the last one's number, which may not be stored yet
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/checksum.h"
+#include "base/fail_point.h"
 #include "base/return_error.h"
 
 namespace forebay::server {
@@ -64,6 +65,39 @@ Result<void> store_sync_counters(Device& device, const std::string& folder, std:
   if (!file) return fail(ErrorCode::busy, file.error().message());
   RETURN_IF_ERROR((*file)->write_at(0, bytes));
   return (*file)->sync();
+}
+
+SyncCounters::~SyncCounters() {
+  for (const Done& done : waiting_) done(fail(ErrorCode::cancelled, "the reservation is gone", folder_));
+}
+
+void SyncCounters::raise(std::size_t line, std::uint64_t counter, Done done) {
+  if (counter <= stored_.at(line)) {
+    if (done) done({});
+    return;
+  }
+  wanted_[line] = std::max(wanted_[line], counter);
+  if (done) waiting_.push_back(std::move(done));
+  if (!runs_) store();
+}
+
+void SyncCounters::store() {
+  runs_ = true;
+  services_.worker.add([this, counters = wanted_, told = std::exchange(waiting_, {}), folder = folder_,
+                        &device = services_.device, &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
+    fail_point("server.counters.before_store");
+    auto stored = store_sync_counters(device, folder, counters);
+    fail_point("server.counters.stored");
+    loop.post([this, counters, told, alive, stored = std::move(stored)] {
+      const bool lives = !alive.expired();
+      if (lives && stored) stored_ = counters;
+      for (const Done& done : told) done(stored);
+      if (!lives || alive.expired()) return;
+      runs_ = false;
+      // More may have come meanwhile. What failed waits until somebody raises it again.
+      if (!waiting_.empty() || (stored && wanted_ != stored_)) store();
+    });
+  });
 }
 
 }  // namespace forebay::server

@@ -31,7 +31,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
       if (member != own_member()) segments.set_away(member, true);
     share_ = std::make_unique<MemberShare>(
         MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.errand_worker,
-                              services_.storage_incarnation, services_.server_run,
+                              services_.counter_worker, services_.storage_incarnation, services_.server_run,
                               services_.member_silence_ms * 1'000'000},
         space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
@@ -44,7 +44,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
     events.is_old = [this](std::uint16_t member, std::uint64_t run) { old_copies_.check(member, run); };
     events.home_is_old = [this] { host_.end_clients(name(), others_->trouble()); };
     others_ = std::make_unique<HomeMembers>(
-        HomeMembers::Services{services_.loop, *services_.members, services_.device, services_.sync_worker}, segments,
+        HomeMembers::Services{services_.loop, *services_.members, services_.device, services_.counter_worker}, segments,
         access_generation(record_), services_.store.directory(record_.id), std::move(events));
     segments.ask_about_others(others_.get());
   }
@@ -256,6 +256,7 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
         not_recovered(stream, recovered.error());
         continue;
       }
+      if (others_) others_->syncs_recorded((*recovered)->state().member_syncs);
       streams_.emplace(stream, std::move(*recovered));
       // Nothing in its journal can say what of it did not survive: the next start has to look again.
       if (damaged && to_check(stream)) unchecked_.insert(stream);

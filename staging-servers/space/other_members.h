@@ -29,6 +29,14 @@ struct PermitHolder {
   std::uint32_t rank = 0;
 };
 
+/// What a member has said of a sync.
+struct SyncedMember {
+  std::uint64_t storage_incarnation = 0;
+  std::uint64_t syncs = 0;  ///< its number
+
+  bool operator==(const SyncedMember&) const = default;
+};
+
 class OtherMembers {
  public:
   virtual ~OtherMembers() = default;
@@ -73,10 +81,12 @@ class OtherMembers {
   virtual bool may_free_space() const = 0;
 
   // What lies there
-  /// Calls `done` once all of these segments are synced, with the storage incarnation of each member that has some; or
-  /// with the first error: unavailable, if nothing was begun.
-  using Synced = std::function<void(Result<std::map<std::uint16_t, std::uint64_t>>)>;
+  /// Calls `done` once all of these segments are synced, for each member that has some; or with the first error:
+  /// unavailable, if nothing was begun.
+  using Synced = std::function<void(Result<std::map<std::uint16_t, SyncedMember>>)>;
   virtual void sync(const std::set<std::uint32_t>& segments, Synced done) = 0;
+  /// A synced journal says that these members have synced so often: one that has not is an old copy.
+  virtual void syncs_recorded(const std::map<std::uint16_t, std::uint64_t>& syncs) = 0;
   /// Calls `done` with the CRC-32C of each of these extents of the member, nothing for one that it cannot read; or with
   /// an error: unavailable if the member cannot be asked. One whose copy is an old one can be.
   using Checksummed = std::function<void(Result<std::vector<std::optional<std::uint32_t>>>)>;

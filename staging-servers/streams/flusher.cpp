@@ -27,6 +27,7 @@ struct Flusher::Job {
   std::uint64_t rewinds = 0;
   SegmentPaths segments;
   std::vector<std::vector<Extent>> releases;
+  std::map<std::uint16_t, std::uint64_t> member_syncs;
   std::size_t under_way = 0;  ///< syncs: this server's, and those of other members together
   std::optional<SyncFailure> failure;
 };
@@ -36,10 +37,12 @@ namespace {
 /// How long a journal without room for the watermark is left alone.
 constexpr std::int64_t retry_pause_ms = 500;
 
-journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
+journal::DurableToT durable_to(const Stream& stream, std::uint64_t target,
+                               const std::map<std::uint16_t, std::uint64_t>& member_syncs) {
   journal::DurableToT record;
   record.step = target - 1;
   record.epoch = stream.state().epoch;
+  for (const auto& [member, syncs] : member_syncs) record.syncs.emplace_back(member, syncs);
   return record;
 }
 
@@ -178,7 +181,7 @@ void Flusher::start() {
   if (!unsynced->others.empty()) {
     stream_.space().segments().others()->sync(
         unsynced->others,
-        [this, job, alive = std::weak_ptr<bool>(alive_)](Result<std::map<std::uint16_t, std::uint64_t>> synced) {
+        [this, job, alive = std::weak_ptr<bool>(alive_)](Result<std::map<std::uint16_t, SyncedMember>> synced) {
           if (!alive.expired()) others_synced(job, std::move(synced));
         });
   }
@@ -198,17 +201,21 @@ void Flusher::own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFail
   if (--job->under_way == 0) segments_synced(job, job->failure);
 }
 
-void Flusher::others_synced(const std::shared_ptr<Job>& job,
-                            Result<std::map<std::uint16_t, std::uint64_t>> incarnations) {
-  if (!incarnations && incarnations.error().code == ErrorCode::unavailable) {
+void Flusher::others_synced(const std::shared_ptr<Job>& job, Result<std::map<std::uint16_t, SyncedMember>> synced) {
+  if (!synced && synced.error().code == ErrorCode::unavailable) {
     // What lies before becomes durable, and what was dropped comes free; the rest when the member is back.
     job->target = std::min(job->target, first_elsewhere());
-  } else if (!incarnations) {
-    const bool begun = incarnations.error().code != ErrorCode::busy;
+  } else if (!synced) {
+    const bool begun = synced.error().code != ErrorCode::busy;
     // What this server's own sync has met counts first: that is final.
-    if (!job->failure) job->failure = SyncFailure{std::nullopt, std::move(incarnations.error()), begun};
-  } else if (stream_.lose_steps(*incarnations)) {
-    if (!job->failure) {
+    if (!job->failure) job->failure = SyncFailure{std::nullopt, std::move(synced.error()), begun};
+  } else {
+    std::map<std::uint16_t, std::uint64_t> incarnations;
+    for (const auto& [member, sync] : *synced) {
+      incarnations[member] = sync.storage_incarnation;
+      job->member_syncs[member] = sync.syncs;
+    }
+    if (stream_.lose_steps(incarnations) && !job->failure) {
       job->failure = SyncFailure{
           std::nullopt, {ErrorCode::busy, "a member of the reservation has lost what was to be synced", {}}, false};
     }
@@ -271,7 +278,9 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::option
     return;
   }
   if (job->rewinds == rewinds_ && job->target > stream_.state().durable_next) {
-    if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, job->target)); !recorded) {
+    auto recorded =
+        stream_.record(storage::RecordType::durable_to, durable_to(stream_, job->target, job->member_syncs));
+    if (!recorded) {
       give_up(*job);
       log::warning("stream {}: the durable watermark cannot be recorded: {}", stream_.path(),
                    recorded.error().message());
@@ -299,6 +308,8 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
   }
   running_.reset();
   if (job->rewinds == rewinds_ && job->target > durable_next_) durable_next_ = job->target;
+  if (OtherMembers* const others = stream_.space().segments().others())
+    others->syncs_recorded(stream_.state().member_syncs);
   release(std::exchange(job->releases, {}));
   stream_.group().durable_moved();
   stream_.followers().serve_all();
@@ -320,7 +331,7 @@ Result<void> Flusher::flush_now() {
     return fail(failure->error);
   }
   if (target > stream_.state().durable_next) {
-    RETURN_IF_ERROR(stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)));
+    RETURN_IF_ERROR(stream_.record(storage::RecordType::durable_to, durable_to(stream_, target, {})));
   }
   RETURN_IF_ERROR(stream_.journal().sync());
   durable_next_ = std::max(durable_next_, target);

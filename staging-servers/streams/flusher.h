@@ -18,6 +18,7 @@
 
 #include "base/device.h"
 #include "loop/event_loop.h"
+#include "space/other_members.h"
 #include "space/space_map.h"
 
 namespace forebay::server {
@@ -61,7 +62,7 @@ class Flusher {
   void start();
   /// Once both this server's segments and those of other members are synced, or one of them failed.
   void own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFailure> failure);
-  void others_synced(const std::shared_ptr<Job>& job, Result<std::map<std::uint16_t, std::uint64_t>> incarnations);
+  void others_synced(const std::shared_ptr<Job>& job, Result<std::map<std::uint16_t, SyncedMember>> synced);
   /// The first step that is not durable and has a part on another member; next_step if none has.
   std::uint64_t first_elsewhere() const;
   void segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure);

@@ -38,8 +38,9 @@ struct StreamServices {
   EventLoop& loop;
   Device& device;
   storage::ReservationStore& store;
-  Worker& sync_worker;    ///< syncs, in order
-  Worker& errand_worker;  ///< what else takes long, in order
+  Worker& sync_worker;     ///< syncs, in order
+  Worker& errand_worker;   ///< what else takes long, in order
+  Worker& counter_worker;  ///< what is counted beside a sync
   ReaderRegistry& readers;
   std::uint64_t storage_incarnation = 0;  ///< of the server's root (daemon/root_files.h)
   std::int64_t flush_interval_ms = 0;  ///< how long a committed step may wait to be made durable; < 0: only on request

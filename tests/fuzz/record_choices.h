@@ -165,6 +165,7 @@ class RecordChoices {
     journal::DurableToT made;
     made.step = choices_.near(state_.next_step == 0 ? 0 : state_.next_step - 1);
     made.epoch = choices_.near32(state_.epoch);
+    if (choices_.seldom(4)) made.syncs.emplace_back(static_cast<std::uint16_t>(choices_.below(4)), choices_.near(9));
     return packed(made);
   }
   Record steps_staged() {

@@ -138,6 +138,8 @@ class RandomStream {
     journal::DurableToT made;
     made.step = state_.durable_next + below(random_, state_.next_step - state_.durable_next);
     made.epoch = state_.epoch;
+    for (std::uint64_t i = below(random_, 3); i > 0; --i)
+      made.syncs.emplace_back(static_cast<std::uint16_t>(below(random_, 4)), below(random_, 100));
     record(made);
   }
   void stage() {
