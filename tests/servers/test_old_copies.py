@@ -127,6 +127,7 @@ def test_what_only_the_journal_knows_of_a_sync_tells_an_old_copy(pool: ServerPoo
         pool.servers[0].start()
         start_again(pool, 1)
         home_says(pool, "of 2 steps that have a part in its older copy, 1 are not what they were")
+        home_says(pool, "is lost: ")
     with forebay.open("run1/flow", verify="read") as stream:
         assert numbers(stream) == [0]
         check(stream, 0)
