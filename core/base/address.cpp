@@ -191,8 +191,9 @@ Result<ServerPlace> ServerPlace::at_server(std::string_view server, std::string_
   place.remote->by_munge = place.remote->token_file.empty();
   if (place.remote->by_munge && !has_munge()) {
     return fail(ErrorCode::permission_denied,
-                "a server on another node wants a token: make one there with `forebay token create RES --rights read > "
-                "FILE`, and set FOREBAY_TOKEN_FILE to the file; or have MUNGE installed on both nodes",
+                "a server on another node wants a token: make one there with `forebay token create RES --output FILE`, "
+                "or in a pool of servers with `forebay token user --output FILE`, and set FOREBAY_TOKEN_FILE to the "
+                "file; or have MUNGE installed on both nodes",
                 place.text());
   }
   return place;

@@ -66,14 +66,21 @@ std::string in_base64(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// Exactly `bytes` of them, or nothing.
-std::vector<std::byte> from_base64(std::string_view text, std::size_t bytes) {
-  std::vector<std::byte> out(bytes);
+/// Nothing if it is something else.
+std::vector<std::byte> from_base64(std::string_view text) {
+  std::vector<std::byte> out(text.size());
   std::size_t length = 0;
   const char* end = nullptr;
   const int read = sodium_base642bin(reinterpret_cast<unsigned char*>(out.data()), out.size(), text.data(), text.size(),
                                      nullptr, &length, &end, base64);
-  if (read != 0 || length != bytes || end != text.data() + text.size()) out.clear();
+  out.resize(read == 0 && end == text.data() + text.size() ? length : 0);
+  return out;
+}
+
+/// Exactly `bytes` of them, or nothing.
+std::vector<std::byte> from_base64(std::string_view text, std::size_t bytes) {
+  auto out = from_base64(text);
+  if (out.size() != bytes) out.clear();
   return out;
 }
 
@@ -216,15 +223,16 @@ Result<Token> parse_token(std::string_view text, const std::string& where) {
   text = without_space(text);
   Token token;
   std::vector<std::byte> bytes;
-  if (text.starts_with(text_prefix))
-    bytes = from_base64(text.substr(text_prefix.size()), claims_bytes + token.secret.size());
-  if (bytes.empty()) {
+  if (text.starts_with(text_prefix) && text.size() <= file_bytes_max)
+    bytes = from_base64(text.substr(text_prefix.size()));
+  const bool whole = bytes.size() == claims_bytes + token.secret.size() ||
+                     (bytes.size() > claims_bytes + token.secret.size() && are_pool_claims(bytes));
+  if (!whole) {
     return fail(ErrorCode::invalid_argument,
-                "this is no token; make one on the server's node with `forebay token create RES --rights read > FILE`",
-                where);
+                "this is no token; make one on the server's node with `forebay token create RES --output FILE`", where);
   }
-  token.claims.assign(bytes.begin(), bytes.begin() + claims_bytes);
-  std::memcpy(token.secret.data(), bytes.data() + claims_bytes, token.secret.size());
+  token.claims.assign(bytes.begin(), bytes.end() - static_cast<std::ptrdiff_t>(token.secret.size()));
+  std::memcpy(token.secret.data(), bytes.data() + token.claims.size(), token.secret.size());
   return token;
 }
 

@@ -80,7 +80,8 @@ struct Token {
   Secret secret{};
 };
 
-/// One line of text, and back. invalid_argument for anything else; `where` names its origin.
+/// One line of text, and back: a token of a server, or a user token, whose claims are a pool's. invalid_argument for
+/// anything else; `where` names its origin.
 std::string to_text(const Token& token);
 Result<Token> parse_token(std::string_view text, const std::string& where);
 /// permission_denied for a file that others may read: whoever has a token has its rights.

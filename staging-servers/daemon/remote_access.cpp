@@ -156,6 +156,10 @@ Result<RevokedTokens*> RemoteAccess::revoked() {
 
 Result<fabric::TokenClaims> RemoteAccess::revoke_token(const std::string& text) {
   ASSIGN_OR_RETURN(const auto token, fabric::parse_token(text, "the token to revoke"));
+  if (fabric::are_pool_claims(token.claims)) {
+    return fail(ErrorCode::unsupported,
+                "a user token cannot be revoked: it ends within a day of when it was made, or with the pool's key");
+  }
   ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
   const auto secret = secret_of(claims, token.claims);
   if (!secret || !fabric::is_same(*secret, token.secret))

@@ -29,7 +29,8 @@ constexpr const char* directory_name = "pool-directory";
 constexpr std::uint64_t directory_bytes_max = std::uint64_t{64} << 20;
 constexpr std::size_t key_bytes_max = 4096;
 // Clients come back with newer claims when it is over: their connections end with it.
-constexpr std::int64_t claims_ns = std::int64_t{24} * 3600 * 1'000'000'000;
+constexpr std::int64_t claims_s = std::int64_t{24} * 3600;
+constexpr std::int64_t ns_per_s = 1'000'000'000;
 
 Result<std::string> read_key(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -73,6 +74,17 @@ Result<wire::HomeAnswerT> ServerPool::home(const Peer& peer, const wire::HomeQue
   wire::HomeAnswerT answer;
   if (query.administrator && !peer.administrator)
     return fail(ErrorCode::permission_denied, "only the server's own user and root administer the pool");
+  const bool for_token = query.lifetime_s > 0;
+  if (for_token && (query.administrator || !query.server.empty() || !query.reservation.empty()))
+    return fail(ErrorCode::protocol, "a user token is for the pool, and for nothing else");
+  if (query.lifetime_s > claims_s) return fail(ErrorCode::invalid_argument, "a user token lives for a day at most");
+  if (for_token && peer.uid == 0)
+    return fail(ErrorCode::permission_denied,
+                "root gets no user token: whoever had it could do everything in the pool");
+  if (for_token && !key_) {
+    return fail(ErrorCode::not_found,
+                "this server belongs to no pool; make a token for one reservation with `forebay token create RES`");
+  }
   fabric::PoolClaims claims;
   if (!query.reservation.empty()) {
     if (!key_ || is_own) return answer;
@@ -95,8 +107,11 @@ Result<wire::HomeAnswerT> ServerPool::home(const Peer& peer, const wire::HomeQue
   claims.gid = peer.gid;
   claims.groups.assign(peer.groups.begin(), peer.groups.end());
   claims.administrator = peer.administrator;
+  if (for_token) claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(query.lifetime_s) * ns_per_s;
   // What another server, or MUNGE, has said of it is not said anew: else nobody would ever look at it again.
-  if (peer.remote) claims.expires_ns = peer.remote->expires_ns;
+  if (peer.remote) {
+    claims.expires_ns = for_token ? std::min(claims.expires_ns, peer.remote->expires_ns) : peer.remote->expires_ns;
+  }
   const fabric::Token token = introduction(std::move(claims));
   const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
   answer.claims.assign(begin, begin + token.claims.size());
@@ -106,7 +121,7 @@ Result<wire::HomeAnswerT> ServerPool::home(const Peer& peer, const wire::HomeQue
 
 fabric::Token ServerPool::introduction(fabric::PoolClaims claims) const {
   claims.key_id = key_->id;
-  const std::int64_t latest_ns = wall_clock_ns() + claims_ns;
+  const std::int64_t latest_ns = wall_clock_ns() + claims_s * ns_per_s;
   claims.expires_ns = claims.expires_ns == 0 ? latest_ns : std::min(claims.expires_ns, latest_ns);
   claims.serial = random_number();
   fabric::Token token;

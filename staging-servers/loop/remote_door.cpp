@@ -199,7 +199,8 @@ Result<fabric::Secret> RemoteGreeting::examine_pool(std::span<const std::byte> e
   }
   if (claims.expires_ns <= wall_clock_ns()) {
     return fail(ErrorCode::permission_denied,
-                "what the other server said of this client is too old; do both nodes have the same time?");
+                "what the other server said of this client is too old, or its user token has expired; make another "
+                "with `forebay token user`, or look whether both nodes have the same time");
   }
   peer_.uid = claims.uid;
   peer_.gid = claims.gid;

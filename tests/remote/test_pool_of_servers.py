@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,39 @@ def test_a_user_finds_what_others_share_on_any_server_and_nothing_else(pool: Com
     finally:
         for name in names:
             pool.forebay(1, "destroy", name)
+
+
+USE = """
+import sys, numpy as np, forebay
+with forebay.open("mine/flow", "w") as stream, stream.step() as step:
+    step.write("T", np.arange(9.0))
+with forebay.open("mine/flow") as stream:
+    assert np.array_equal(stream[0]["T"][...], np.arange(9.0))
+"""
+
+
+def test_a_user_token_says_who_asks_where_munge_does_not(pool: CommandLineCluster) -> None:
+    if (python := python_of(NOBODY)) is None:
+        pytest.skip("there is no Python that other users can start and that finds the tests' packages")
+    as_nobody = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups")
+    program = ("env", f"PYTHONPATH={python_path()}")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        token = f"{folder}/nobody.token"
+        # The roots of the servers are in a folder of root's: MUNGE knows who asks for it.
+        pool.on(COMPUTES, *as_nobody, *program, str(python), "-m", "forebay", "token", "user", "--output", token)
+        by_token = (*as_nobody, *program, "FOREBAY_MUNGE_SOCKET=/nowhere", f"FOREBAY_TOKEN_FILE={token}", str(python))
+        pool.on(COMPUTES, *by_token, "-m", "forebay", "create", "mine", "--capacity", "64MiB", "--on", "node3")
+        try:
+            assert asked(pool, 1, "show", "mine")["reservation"]["owner_uid"] == NOBODY
+            pool.on(COMPUTES, *by_token, "-c", USE)
+            seen = json.loads(pool.on(COMPUTES, *by_token, "-m", "forebay", "ls", "--json"))
+            assert [info["name"] for info in seen["reservations"]] == ["mine"]
+            assert "root gets no user token" in refused(pool, 1, "token", "user")
+            assert "a day at most" in refused(pool, 1, "token", "user", "--ttl", "2d")
+            assert "cannot be revoked" in refused(pool, 1, "token", "revoke", token)
+        finally:
+            pool.forebay(1, "destroy", "mine")
 
 
 def test_one_connection_reaches_several_reservations_of_a_server(pool: CommandLineCluster) -> None:

@@ -113,18 +113,25 @@ Result<fabric::Token> Connection::what_to_show(const fabric::Nonce& nonce, Deadl
     token.secret = fabric::draw_secret();
     const auto credential = munge(fabric::munge_payload(token.secret, nonce), servers_uid());
     if (!credential) {
-      return fail(credential.error().code,
-                  credential.error().what +
-                      ". Or show a token: make one on the server's node with `forebay token create RES --rights read > "
-                      "FILE`, and set FOREBAY_TOKEN_FILE to the file",
-                  place_.text());
+      return fail(
+          credential.error().code,
+          credential.error().what +
+              ". Or show a token: make one on the server's node with `forebay token user --output FILE`, or for "
+              "one reservation with `forebay token create RES --output FILE`, and set FOREBAY_TOKEN_FILE to the "
+              "file",
+          place_.text());
     }
     token.claims = fabric::munge_claims(*credential);
     return token;
   }
   ASSIGN_OR_RETURN(auto token, fabric::read_token_file(server.token_file));
-  ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
-  token_uid_ = claims.uid;
+  if (fabric::are_pool_claims(token.claims)) {
+    ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(token.claims));
+    token_uid_ = claims.uid;
+  } else {
+    ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
+    token_uid_ = claims.uid;
+  }
   return token;
 }
 

@@ -23,7 +23,12 @@ constexpr std::int64_t asking_timeout_ms = 30'000;
 
 /// The server of this place may belong to a pool, and know who asks.
 bool may_know_others(const ServerPlace& place) {
-  if (place.remote) return place.remote->by_munge;
+  if (place.remote && !place.remote->by_munge) {
+    // What is wrong with the file is told when it is shown.
+    const auto token = fabric::read_token_file(place.remote->token_file);
+    return token && fabric::are_pool_claims(token->claims);
+  }
+  if (place.remote) return true;
   return !place.root.empty() && ::access((place.root + "/pool-directory").c_str(), F_OK) == 0;
 }
 
@@ -42,6 +47,16 @@ Result<Asked> ask(const ServerPlace& place, const wire::HomeQueryT& query, Deadl
   body->UnPackTo(&asked.answer);
   if (!connection->is_remote()) asked.by_root = connection->root_uuid();
   return asked;
+}
+
+Result<fabric::Token> token_in(const wire::HomeAnswerT& answer) {
+  fabric::Token token;
+  if (answer.secret.size() != token.secret.size())
+    return fail(ErrorCode::protocol, "the server has not said what to show to another one");
+  const auto claims = std::as_bytes(std::span(answer.claims));
+  token.claims.assign(claims.begin(), claims.end());
+  std::ranges::copy(answer.secret, token.secret.begin());
+  return token;
 }
 
 Result<ServerPlace> place_of(const ServerPlace& by, const wire::HomeQueryT& query, const Asked& asked) {
@@ -63,18 +78,13 @@ Result<fabric::Token> introduced(const PoolIntroduction& introduction, const std
   query.administrator = introduction.administrator;
   if (introduction.administrator) query.server = server;
   ASSIGN_OR_RETURN(const auto asked, ask(*introduction.by, query, deadline, interrupt));
-  const wire::HomeAnswerT& answer = asked.answer;
-  fabric::Token token;
-  if (answer.server != server || answer.secret.size() != token.secret.size()) {
+  if (asked.answer.server != server) {
     return fail(ErrorCode::disconnected,
                 introduction.reservation.empty() ? "the server is no longer the one that was asked for"
                                                  : "the reservation is no longer there",
                 server);
   }
-  const auto claims = std::as_bytes(std::span(answer.claims));
-  token.claims.assign(claims.begin(), claims.end());
-  std::ranges::copy(answer.secret, token.secret.begin());
-  return token;
+  return token_in(asked.answer);
 }
 
 Result<ServerPlace> home_of(const Address& address, const std::optional<ServerPlace>& given,
@@ -97,6 +107,15 @@ Result<ServerPlace> home_of(const ServerPlace& place, const std::string& reserva
   }
   if (asked->answer.server.empty()) return place;
   return client::place_of(place, query, *asked);
+}
+
+Result<std::string> user_token(const ServerPlace& place, std::uint64_t lifetime_s, const InterruptHook& interrupt) {
+  wire::HomeQueryT query;
+  query.lifetime_s = lifetime_s;
+  ASSIGN_OR_RETURN(const auto asked,
+                   client::ask(place, query, Deadline::after_ms(client::asking_timeout_ms), interrupt));
+  ASSIGN_OR_RETURN(const auto token, client::token_in(asked.answer));
+  return fabric::to_text(token);
 }
 
 std::string new_pool_key() {

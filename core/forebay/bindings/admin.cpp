@@ -163,15 +163,15 @@ PythonAdmin* connect(const ServerPlace& place, std::int64_t reconnect_timeout_ms
   return new PythonAdmin(unwrap(std::move(admin)), std::move(attention));
 }
 
-/// `of`: which server; what a Result<ServerPlace> is made by, without Python's lock.
+/// `of`: what a Result is made by, without Python's lock.
 template <class Of>
-ServerPlace found(Of&& of) {
+auto found(Of&& of) {
   auto attention = std::make_shared<Attention>();
-  Result<ServerPlace> place = [&] {
+  auto made = [&] {
     const WithoutGil released;
     return of(Attention::hook(attention));
   }();
-  return unwrap(std::move(place));
+  return unwrap(std::move(made));
 }
 
 ServerPlace home_of_reservation(const ServerPlace& place, const std::string& reservation) {
@@ -180,6 +180,10 @@ ServerPlace home_of_reservation(const ServerPlace& place, const std::string& res
 
 ServerPlace server_of_pool(const ServerPlace& place, const std::string& server) {
   return found([&](const InterruptHook& interrupt) { return pool_server(place, server, interrupt); });
+}
+
+std::string token_of_user(const ServerPlace& place, std::uint64_t lifetime_s) {
+  return found([&](const InterruptHook& interrupt) { return user_token(place, lifetime_s, interrupt); });
 }
 
 /// Names of each record's fields, in order: what Python's records have to agree with.
@@ -211,6 +215,7 @@ void bind_admin(nb::module_& module) {
   module.def("record_fields", &record_fields);
   module.def("home_of", &home_of_reservation, "place"_a, "reservation"_a);
   module.def("pool_server", &server_of_pool, "place"_a, "server"_a);
+  module.def("user_token", &token_of_user, "place"_a, "lifetime_s"_a);
   module.def("new_pool_key", &new_pool_key);
   nb::class_<PythonAdmin>(module, "Admin")
       .def_static("connect", &connect, "server"_a, "reconnect_timeout_ms"_a)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay token create`: what a client on another node shows to the server."""
+"""`forebay token`: what a client on another node shows to the server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,25 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay import _core
 from forebay.cli.arguments import ReservationArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, print_json
 from forebay.cli.streams import check_reservation
 from forebay.errors import InvalidArgumentError
+from forebay.instance import server_place
 
 __all__ = ["parse_duration", "register"]
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+LifetimeOption = Annotated[
+    str, typer.Option("--ttl", metavar="DURATION", help="How long it is valid, for example 90s, 30m, 8h or 7d.")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A new file of mode 0600 for the token. Default: print the token."),
+]
 
 token_app = typer.Typer(add_completion=False, no_args_is_help=True, help="Tokens for clients on other nodes.")
 
@@ -55,13 +65,8 @@ def create_token(
     rights: Annotated[
         str, typer.Option(metavar="RIGHTS", help="What the token allows: read, write, or read,write.")
     ] = "read",
-    ttl: Annotated[
-        str, typer.Option("--ttl", metavar="DURATION", help="How long it is valid, for example 90s, 30m, 8h or 7d.")
-    ] = "8h",
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A new file of mode 0600 for the token. Default: print the token."),
-    ] = None,
+    ttl: LifetimeOption = "8h",
+    output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token for one reservation, with which you may use it from another node.
@@ -75,6 +80,22 @@ def create_token(
     lifetime = parse_duration(ttl)
     with forebay.Admin(chosen()) as admin:
         text = admin.create_token(reservation, rights=wanted, lifetime=lifetime)
+    _give_out(text, output, as_json)
+
+
+@token_app.command("user", epilog="Example: forebay token user --ttl 8h --output ~/pool.token")
+def create_user_token(ttl: LifetimeOption = "8h", output: OutputOption = None, as_json: JsonOption = False) -> None:
+    """Make a token with which you are known to a pool of servers, for a node without a server and without MUNGE.
+
+    Run this on the node of one of the servers. On the other node, set FOREBAY_SERVER to any server of the pool and
+    FOREBAY_TOKEN_FILE to the token's file; then commands and programs work there as everywhere. Whoever has the file is
+    you, in the groups that you have now; so it is valid for a day at most, and cannot be revoked.
+    """
+    _give_out(_core.user_token(server_place(chosen()), parse_duration(ttl)), output, as_json)
+
+
+def _give_out(text: str, output: Path | None, as_json: bool) -> None:
+    """Writes the token to the file, if one is named, or prints it."""
     if output is not None:
         try:
             descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -257,6 +257,11 @@ Result<ServerPlace> home_of(const ServerPlace& place, const std::string& reserva
 Result<ServerPlace> pool_server(const ServerPlace& place, const std::string& server,
                                 const InterruptHook& interrupt = {});
 
+/// A token with which the caller is known to all servers of the pool that the server of `place` belongs to: the text of
+/// a file of mode 0600. not_found if there is no pool, invalid_argument for more than a day,
+/// permission_denied for root.
+Result<std::string> user_token(const ServerPlace& place, std::uint64_t lifetime_s, const InterruptHook& interrupt = {});
+
 /// A new key for a pool of servers: the text of its file, which has mode 0600.
 std::string new_pool_key();
 
