@@ -186,6 +186,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// fetch() of extents of another member: all of one.
   Result<void> fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
                           std::uint32_t* checksum);
+  /// A segment of a member on this node.
+  Result<std::shared_ptr<Segment>> segment_from(Connection& member, std::uint32_t number);
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
   using Presented = std::vector<std::shared_ptr<Pin>>;
 
