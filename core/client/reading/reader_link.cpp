@@ -74,7 +74,8 @@ std::shared_ptr<const CarriedStep> Pin::carried() const {
 }
 
 Result<void> Pin::check_after_read() const {
-  if (pinned_ && !link_->is_remote()) return check();
+  // What lies on another member may be lost with its power, whoever holds the step.
+  if (pinned_ && !link_->is_remote() && !reads_member_) return check();
   // The server has copied all bytes while the step was there, and nothing else is ever read of it.
   if (const auto bytes = carried(); bytes && bytes->is_whole()) return {};
   return check_kept();
@@ -89,7 +90,10 @@ Result<void> Pin::check_kept() const {
 
 Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
   const auto member = link_->segments().member_of(number);
-  if (member.value_or(0) != 0) return link_->member_segment(*this, number, *member);
+  if (member.value_or(0) != 0) {
+    reads_member_ = true;
+    return link_->member_segment(*this, number, *member);
+  }
   if (link_->is_remote()) {
     if (member)
       return link_->segments().make_remote(number, *member, std::make_unique<RemoteStepFile>(*this, number, *member));

@@ -39,7 +39,7 @@ class Pin {
   /// step_gone once a server that was restarted could not keep the pin. A remote step is asked for after each read.
   Result<void> check() const;
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote
-  /// and not carried as a whole.
+  /// and not carried as a whole, or lies on several servers.
   Result<void> check_after_read() const;
   /// step_gone unless the server still keeps the step.
   Result<void> check_kept() const;
@@ -63,6 +63,7 @@ class Pin {
   const std::uint32_t epoch_;
   const bool pinned_;
   std::atomic<bool> lost_ = false;
+  mutable std::atomic<bool> reads_member_ = false;  ///< something of the step lies on another member
   mutable std::mutex carried_mutex_;
   std::shared_ptr<const CarriedStep> carried_;  // guarded by carried_mutex_
   // Guarded by the link's mutex:
