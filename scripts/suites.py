@@ -146,6 +146,13 @@ SUITES: dict[str, Suite] = {
         when=When.DEEP,
         packages=("iproute2",),
     ),
+    "server-faults": Suite(
+        "a pool of servers whose nodes, disks and clients fail at random, FOREBAY_SOAK_SECONDS long (60)",
+        (Pytest(("tests/server_faults",), per_core=0),),
+        seconds_max=2 * SOAK_SECONDS + 700,
+        when=When.DEEP,
+        packages=("iproute2", "munge", "libmunge2"),
+    ),
     "examples": Suite(
         "examples, README and demo as a user runs them",
         (Pytest(("tests/examples",)),),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that go with a member's power while readers hold them, and readers on a member's node whose server is restarted."""
+"""Steps that go with a member's power while readers hold them, and readers beside a server that is restarted."""
 
 from __future__ import annotations
 
