@@ -50,6 +50,11 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
     // Above all that any of them can have.
     syncs = std::vector(record.members.size(), next_number_);
   }
+  // The clock may have been ahead in an earlier run.
+  next_number_ = std::max(next_number_, syncs->at(segments_.own_member()));
+  syncs->at(segments_.own_member()) = numbers_below_ = next_number_ + numbers_kept;
+  if (auto kept = store_sync_counters(services_.device, folder_, *syncs); !kept)
+    log::error("reservation {}: {}", segments_.reservation(), kept.error().message());
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
     Member& member = members_[number];
@@ -143,6 +148,7 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
   member.storage_incarnation = state->storage_incarnation();
   member.server_run = state->server_run();
   next_number_ = std::max(next_number_, share.permit_seen() + 1);
+  if (next_number_ >= numbers_below_) keep_numbers();
   compare_syncs(number, share);
   if (!std::exchange(member.has_answered, true)) fence_earlier_run(number);
   for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {

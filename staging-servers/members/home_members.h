@@ -96,6 +96,8 @@ class HomeMembers final : public OtherMembers {
   };
   using Fences = std::map<FenceKind, Fence>;
   static constexpr std::size_t fences_waiting_min = 1024;
+  /// So many permits may be given before it is stored anew below which number they are.
+  static constexpr std::uint64_t numbers_kept = std::uint64_t{1} << 32;
   static FenceKind kind_of(const wire::MemberFenceT& message);
   struct Member {
     MemberLink* link = nullptr;
@@ -146,6 +148,9 @@ class HomeMembers final : public OtherMembers {
   void took_sync(std::uint16_t member, const Result<protocol::Message>& answer, SyncRound& round);
   /// Stores the counters of all members' answers before anybody is told of what was synced.
   void store_syncs(const std::shared_ptr<SyncRound>& round);
+  /// Each member's, and in this server's own place what permits' numbers are below.
+  std::vector<std::uint64_t> counters_to_store() const;
+  void keep_numbers();
   struct ChecksumRound;
   void ask_checksums(std::uint16_t member, const std::shared_ptr<ChecksumRound>& round);
   std::uint16_t member_of(std::uint32_t segment) const { return segments_.layout().member_of(segment).value(); }
@@ -159,6 +164,7 @@ class HomeMembers final : public OtherMembers {
   std::string trouble_;
   std::map<std::uint16_t, Member> members_;  ///< but for this server's own
   std::uint64_t next_number_;                ///< of permits; above all that an earlier run can have given
+  std::uint64_t numbers_below_ = 0;          ///< what is stored: the next run's are not below
   std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;

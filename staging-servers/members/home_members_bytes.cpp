@@ -84,8 +84,7 @@ void HomeMembers::store_syncs(const std::shared_ptr<SyncRound>& round) {
     round->done(fail(std::move(*round->error)));
     return;
   }
-  std::vector<std::uint64_t> counters(segments_.record().members.size());
-  for (const auto& [number, member] : members_) counters[number] = member.counter;
+  std::vector<std::uint64_t> counters = counters_to_store();
   services_.sync_worker.add([this, round, counters = std::move(counters), folder = folder_, &device = services_.device,
                              &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
     fail_point("server.home.before_counters");
@@ -100,6 +99,20 @@ void HomeMembers::store_syncs(const std::shared_ptr<SyncRound>& round) {
       for (auto& [number, member] : members_) member.stored_counter = std::max(member.stored_counter, counters[number]);
       round->done(std::move(round->incarnations));
     });
+  });
+}
+
+std::vector<std::uint64_t> HomeMembers::counters_to_store() const {
+  std::vector<std::uint64_t> counters(segments_.record().members.size());
+  for (const auto& [number, member] : members_) counters[number] = member.counter;
+  counters[segments_.own_member()] = numbers_below_;
+  return counters;
+}
+
+void HomeMembers::keep_numbers() {
+  numbers_below_ = next_number_ + numbers_kept;
+  services_.sync_worker.add([counters = counters_to_store(), folder = folder_, &device = services_.device] {
+    if (auto stored = store_sync_counters(device, folder, counters); !stored) log::error("{}", stored.error().message());
   });
 }
 
