@@ -50,7 +50,7 @@ class Rank {
   bool step() {
     for (std::uint64_t attempt = 1;; ++attempt) {
       if (begin() && put() && end()) return true;
-      if (!unavailable_ || attempt >= options_.attempts) return false;
+      if (!is_lost_ || attempt >= options_.attempts) return false;
       if (writer_->in_step() && !abort()) return false;
       ::usleep(static_cast<useconds_t>(options_.pause_us));
     }
@@ -78,14 +78,15 @@ class Rank {
  private:
   bool failed(std::string_view call, const Error& error) {
     say_error(call, error);
-    unavailable_ = error.code == ErrorCode::unavailable;
+    // What was lost on its way to the home has another code than what was lost on its way to a member.
+    is_lost_ = error.code == ErrorCode::unavailable || error.what.find("write the step again") != std::string::npos;
     return false;
   }
 
   std::unique_ptr<Writer> writer_;
   const WriteOptions& options_;
   std::vector<std::uint64_t> buffer_;
-  bool unavailable_ = false;  // what failed last did so as a server is away
+  bool is_lost_ = false;  // what failed last did so as a server went away: the step may be written again
 };
 
 }  // namespace
