@@ -137,7 +137,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/servers",), distribution="loadgroup"),),
         seconds_max=900,
         when=When.DEEP,
-        packages=("iproute2", "munge", "libmunge2"),
+        packages=("iproute2", "munge", "libmunge2", "libfaketime"),
     ),
     "remote-faults": Suite(
         "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",
