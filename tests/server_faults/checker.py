@@ -5,7 +5,7 @@ The rules for streams, readers and looks are the soak's (tests/soak): whole step
 no durable one lost, and of the others only what went with a server's power. Here are those that need several servers:
 
 - ``turns``: the ranks of a reader group are given the same steps;
-- ``unavailable``: nobody is told so when all servers are there, and have been for a while;
+- ``unavailable``: nobody is told so when all servers are there, with sound disks, and have been for a while;
 - after a disk has failed, was full or took no writes, calls may say so; nothing else excuses such an error;
 - a root restored from an old copy may lack what was not durable without anybody knowing: reading that is an error.
 """
@@ -38,7 +38,7 @@ def check_history(lines: Iterable[Line]) -> list[Breach]:
     breaches = [breach for breach in breaches if not _is_known_loss(breach, streams, told)]
     for stream in streams.values():
         breaches += _turn_breaches(stream)
-        breaches += _unavailable_breaches(stream)
+        breaches += _unavailable_breaches(stream, told)
     return breaches
 
 
@@ -83,10 +83,13 @@ def _turn_breaches(stream: StreamTimeline) -> Iterator[Breach]:
                 break
 
 
-def _unavailable_breaches(stream: StreamTimeline) -> Iterator[Breach]:
+def _unavailable_breaches(stream: StreamTimeline, told_of_all: list[Line]) -> Iterator[Breach]:
+    # A member whose disk takes nothing counts as one that is away, too.
+    disks = [(line["since_ns"], line["told_ns"]) for line in told_of_all if line["event"] == "disk"]
+    away = [*stream.outages, *disks]
     for process in (*stream.writers, *stream.readers):
         told = [line for line in process.named("error") if line["code"] == "unavailable"]
         for line in (*told, *process.named("unavailable")):
-            if not any(since < line["told_ns"] < back + _NOTICED_NS for since, back in stream.outages):
+            if not any(since < line["told_ns"] < back + _NOTICED_NS for since, back in away):
                 what = f"told so when all servers were there: {line.get('what')}"
                 yield Breach("unavailable", process.name, what)
