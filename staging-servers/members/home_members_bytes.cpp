@@ -112,7 +112,8 @@ std::vector<std::uint64_t> HomeMembers::counters_to_store() const {
 void HomeMembers::keep_numbers() {
   numbers_below_ = next_number_ + numbers_kept;
   services_.sync_worker.add([counters = counters_to_store(), folder = folder_, &device = services_.device] {
-    if (auto stored = store_sync_counters(device, folder, counters); !stored) log::error("{}", stored.error().message());
+    if (auto stored = store_sync_counters(device, folder, counters); !stored)
+      log::error("{}", stored.error().message());
   });
 }
 

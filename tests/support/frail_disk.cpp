@@ -102,8 +102,8 @@ int keep(int descriptor) {
   const std::string made = name + ".new" + std::to_string(++copies);
   const std::string own = "/proc/self/fd/" + std::to_string(descriptor);
   const int from = static_cast<int>(syscall(SYS_openat, AT_FDCWD, own.c_str(), O_RDONLY | O_CLOEXEC));
-  const int to = static_cast<int>(
-      syscall(SYS_openat, AT_FDCWD, made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const int to =
+      static_cast<int>(syscall(SYS_openat, AT_FDCWD, made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   ssize_t copied = from < 0 || to < 0 ? -1 : 1;
   while (copied > 0) copied = syscall(SYS_copy_file_range, from, nullptr, to, nullptr, std::size_t{1} << 30, 0);
   if (from >= 0) ::close(from);

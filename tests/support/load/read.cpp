@@ -162,8 +162,7 @@ class Follower {
 
   void check(const std::shared_ptr<const Step>& step) {
     const StepFindings found = check_step(*step, options_.address.stream, options_.losses);
-    if (!found.gone.empty())
-      say("gone", {{"step", step->number()}, {"pinned", step->pinned()}, {"what", found.gone}});
+    if (!found.gone.empty()) say("gone", {{"step", step->number()}, {"pinned", step->pinned()}, {"what", found.gone}});
     if (!found.unavailable.empty()) say_unavailable(step->number(), found.unavailable);
     complain(found.wrong);
   }
