@@ -102,7 +102,7 @@ def shards_of() -> list[Shard]:
             shards += _cut_sweeps(suite)
         elif name == "fuzz":
             shards += _cut_fuzz(suite)
-        elif name in ("slurm-jobs", "slurm-faults", "workloads", "views", "follow"):
+        elif name in ("slurm-jobs", "slurm-faults", "workloads", "views", "follow", "servers"):
             shards += _cut_by_file(name, suite)
         elif any(isinstance(run, Native) for run in suite.runs):
             shards += _cut_sanitizer(name, suite)

@@ -137,7 +137,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/servers",), distribution="loadgroup"),),
         seconds_max=900,
         when=When.DEEP,
-        packages=("iproute2", "munge", "libmunge2"),
+        packages=("iproute2", "munge", "libmunge2", "libfaketime"),
     ),
     "remote-faults": Suite(
         "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",
@@ -145,6 +145,13 @@ SUITES: dict[str, Suite] = {
         seconds_max=2 * SOAK_SECONDS + 600,
         when=When.DEEP,
         packages=("iproute2",),
+    ),
+    "server-faults": Suite(
+        "a pool of servers whose nodes, disks and clients fail at random, FOREBAY_SOAK_SECONDS long (60)",
+        (Pytest(("tests/server_faults",), per_core=0),),
+        seconds_max=2 * SOAK_SECONDS + 700,
+        when=When.DEEP,
+        packages=("iproute2", "munge", "libmunge2"),
     ),
     "examples": Suite(
         "examples, README and demo as a user runs them",

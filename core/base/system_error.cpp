@@ -30,7 +30,6 @@ tl::unexpected<Error> system_error(int number, std::string action, std::string w
       break;
     case EACCES:
     case EPERM:
-    case EROFS:
       code = ErrorCode::permission_denied;
       break;
     case EOPNOTSUPP:

@@ -68,10 +68,12 @@ std::vector<Finding> DataAudit::findings() const {
     // Steps that were dropped while they were read are not findings.
     const auto reservation = server_.reservations().all().find(entry.reservation);
     if (reservation == server_.reservations().all().end() || reservation->second->retiring()) continue;
-    const Stream* stream = reservation->second->find_stream(entry.stream);
+    Stream* const stream = reservation->second->find_stream(entry.stream);
     if (stream == nullptr) continue;
     const auto kept = stream->state().steps.find(entry.step);
     if (kept == stream->state().steps.end() || kept->second.committed.epoch != entry.epoch) continue;
+    // It goes when nobody holds it any more, and nobody is given it.
+    if (!stream->followers().check_not_lost({entry.epoch, entry.step})) continue;
     findings.push_back({entry.severity, "stream " + stream->path(), entry.what});
   }
   for (const auto& [place, entry] : not_asked_) {

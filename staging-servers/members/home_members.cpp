@@ -20,15 +20,26 @@ using protocol::MessageType;
 
 namespace {
 
-/// `otherwise`, for each, if the file cannot be read.
+/// So many permits may be given before it is stored anew below which number they are.
+constexpr std::uint64_t numbers_kept = std::uint64_t{1} << 32;
+
+/// Those in the file, where this run's permits are now noted: the next run's begin above them.
 std::vector<std::uint64_t> counters_of(const HomeMembers::Services& services, const Segments& segments,
-                                       const std::string& folder, std::uint64_t otherwise) {
-  const std::size_t members = segments.record().members.size();
-  auto syncs = load_sync_counters(services.device, folder, members);
-  if (syncs) return *syncs;
-  log::error("reservation {}: {}; all that lies on other members is checked", segments.reservation(),
-             syncs.error().message());
-  return std::vector(members, otherwise);
+                                       const std::string& folder) {
+  const auto now = static_cast<std::uint64_t>(wall_clock_ns());
+  auto counters = load_sync_counters(services.device, folder, segments.record().members.size());
+  if (!counters) {
+    log::error("reservation {}: {}; all that lies on other members is checked", segments.reservation(),
+               counters.error().message());
+    // Above all that any of them can have.
+    counters = std::vector(segments.record().members.size(), now);
+  }
+  // The clock may have been ahead in an earlier run.
+  std::uint64_t& numbers = counters->at(segments.own_member());
+  numbers = std::max(now, numbers) + numbers_kept;
+  if (auto stored = store_sync_counters(services.device, folder, *counters); !stored)
+    log::error("reservation {}: {}", segments.reservation(), stored.error().message());
+  return *counters;
 }
 
 constexpr std::int64_t look_pause_ns = 1'000'000'000;
@@ -49,10 +60,9 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
       links_(services.links),
       segments_(segments),
       counters_({services.loop, services.device, services.counter_worker}, folder,
-                // Above all that any of them can have.
-                counters_of(services, segments, folder, static_cast<std::uint64_t>(wall_clock_ns()))),
+                counters_of(services, segments, folder)),
       events_(std::move(events)),
-      next_number_(static_cast<std::uint64_t>(wall_clock_ns())),
+      next_number_(counters_.stored(segments.own_member()) - numbers_kept),
       access_generation_(access_generation) {
   const auto& record = segments_.record();
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
@@ -149,6 +159,8 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
   member.storage_incarnation = state->storage_incarnation();
   member.server_run = state->server_run();
   next_number_ = std::max(next_number_, share.permit_seen() + 1);
+  if (next_number_ >= counters_.stored(segments_.own_member()))
+    counters_.raise(segments_.own_member(), next_number_ + numbers_kept);
   compare_syncs(number, share);
   if (!std::exchange(member.has_answered, true)) fence_earlier_run(number);
   for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {

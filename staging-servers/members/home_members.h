@@ -153,7 +153,8 @@ class HomeMembers final : public OtherMembers {
   EventLoop& loop_;
   MemberLinks& links_;
   Segments& segments_;
-  /// By member. What is told to members is in the file, which outlives each stream.
+  /// By member: what is told to them is in the file, which outlives each stream. In the home's own place: a number that
+  /// no permit has reached.
   SyncCounters counters_;
   const Events events_;
   std::string trouble_;

@@ -10,6 +10,7 @@
 
 #include <forebay/address.h>
 
+#include "base/fail_point.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
 #include "fabric/handshake.h"
@@ -93,11 +94,14 @@ Result<void> MemberCall::prove(const std::string& uuid, const fabric::Token& tok
 
 Result<Message> MemberCall::ask(MessageType type, std::span<const std::uint8_t> body, MessageType expected,
                                 Deadline deadline) {
+  fail_point("server.call.before_send");
   if (auto sent = socket_.send(type, ++last_request_, body); !sent) {
     broken_ = true;
     return fail(std::move(sent.error()));
   }
+  fail_point("server.call.after_send");
   auto answer = wait(last_request_, deadline);
+  fail_point("server.call.answered");
   if (!answer) {
     // A late answer would be taken for that to another question.
     broken_ = true;

@@ -43,7 +43,9 @@ Followers::Followers(FollowedStream& stream, const storage::StreamState& state, 
       cursors_(stream, state),
       sharing_(state, readers_),
       next_steps_(state, sharing_,
-                  [this](const journal::StepCommittedT& step) { return absence_of(space_.segments().others(), step); }),
+                  [this](const journal::StepCommittedT& step) {
+                    return absence_of(space_.segments().others(), step, state_.durable_next);
+                  }),
       writer_waits_(stream, state) {
   registry_.add(*this);
 }
@@ -361,6 +363,7 @@ Result<void> Followers::get_step(ReaderSession& session, const Follower& reader,
   if (number >= visible_limit(reader))
     return fail(ErrorCode::not_found, "the step is committed but not durable yet; follow the stream to wait for it",
                 where);
+  RETURN_IF_ERROR(check_not_lost({found->second.committed.epoch, number}));
   deliver(session, request, found->second, {});
   return {};
 }
@@ -379,6 +382,14 @@ Result<void> Followers::check(const StepKey& key) const {
                 fmt::format("stream {}, step {}", stream_.path(), key.second));
   }
   return {};
+}
+
+Result<void> Followers::check_not_lost(const StepKey& key) const {
+  const auto found = state_.steps.find(key.second);
+  if (found == state_.steps.end() || found->second.committed.epoch != key.first) return {};
+  const auto absence = absence_of(space_.segments().others(), found->second.committed, state_.durable_next);
+  if (!absence || !absence->is_lost) return {};
+  return fail(ErrorCode::step_gone, absence->what, fmt::format("stream {}, step {}", stream_.path(), key.second));
 }
 
 Result<void> Followers::move_cursor(Follower& reader, const wire::CursorMoveT& move) {
@@ -480,6 +491,7 @@ wire::StepsAnswerT Followers::list_steps(std::uint64_t first, std::uint32_t step
   const auto from = reader == nullptr ? first : std::max(first, reader->first_step);
   for (auto step = state_.steps.lower_bound(from); step != state_.steps.end(); ++step) {
     if (reader != nullptr && reader->run_end && step->first >= reader->run_end->step) break;
+    if (!check_not_lost({step->second.committed.epoch, step->first})) continue;
     if (answer.steps.size() == steps_max) {
       answer.more = true;
       break;

@@ -10,8 +10,10 @@
 
 namespace forebay::server {
 
-std::optional<Absence> absence_of(const OtherMembers* others, const journal::StepCommittedT& step) {
+std::optional<Absence> absence_of(const OtherMembers* others, const journal::StepCommittedT& step,
+                                  std::uint64_t durable_next) {
   if (others == nullptr) return std::nullopt;
+  std::optional<Absence> lost;
   for (const auto& part : step.parts) {
     for (const journal::MemberStorage& storage : part->members) {
       const std::uint16_t member = storage.member();
@@ -19,12 +21,17 @@ std::optional<Absence> absence_of(const OtherMembers* others, const journal::Ste
         return Absence{fmt::format("step {} has a part on member {} of the reservation: {}", step.step, member, *away),
                        others->was_looked_at(member)};
       }
+      if (step.step >= durable_next && others->storage_incarnation(member) != storage.incarnation()) {
+        lost = {fmt::format("step {} is lost with the power of member {} of the reservation", step.step, member), true,
+                true};
+      }
     }
   }
-  return std::nullopt;
+  return lost;
 }
 
 bool NextSteps::skips(const Follower& reader, const std::optional<Absence>& absence) const {
+  if (absence && absence->is_lost) return true;
   // Nobody misses a step only because the home was started a moment ago.
   return reader.on_unavailable == OnUnavailable::skip && absence && absence->is_known;
 }

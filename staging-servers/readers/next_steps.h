@@ -18,11 +18,13 @@ class OtherMembers;
 struct Absence {
   std::string what;      ///< for people: member, server, since when
   bool is_known = true;  ///< false: the home, which was just started, has not heard from the member yet
+  bool is_lost = false;  ///< for good: the step goes as soon as nobody holds it any more
 };
 
-/// Nothing while all members are there that have parts of the step. `others`: null where the reservation lies on one
-/// server.
-std::optional<Absence> absence_of(const OtherMembers* others, const journal::StepCommittedT& step);
+/// Nothing while all members are there that have parts of the step, with what they had when it was written. `others`:
+/// null where the reservation lies on one server. `durable_next`: no step before it is lost with a member's power.
+std::optional<Absence> absence_of(const OtherMembers* others, const journal::StepCommittedT& step,
+                                  std::uint64_t durable_next);
 
 /// What there is for a reader.
 struct NextStepFound {
@@ -38,7 +40,8 @@ class NextSteps {
   NextSteps(const storage::StreamState& state, StepSharing& sharing, AbsenceOf absence_of)
       : state_(state), sharing_(sharing), absence_of_(std::move(absence_of)) {}
 
-  /// The reader's next step before `limit`. A reader that skips passes over those that cannot be given.
+  /// The reader's next step before `limit`. Every reader passes over those that are lost, and one that skips over all
+  /// that cannot be given.
   NextStepFound find(Follower& reader, std::uint64_t limit);
   /// The reader gets this step, which find() found: its position is the next one.
   void take(Follower& reader, const storage::StepState& step);

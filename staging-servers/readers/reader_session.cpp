@@ -238,10 +238,9 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepCheck>(message));
       if (body->key() == nullptr) return fail(ErrorCode::protocol, "a step check without a key");
       const StepKey key{body->key()->epoch(), body->key()->step()};
-      // A remote reader asks this after every read, also of steps that it holds.
-      if (!connection_.is_remote() || !pins.contains(key)) {
-        RETURN_IF_ERROR(followers_->check(key));
-      }
+      // Readers ask this also of steps that they hold: after each read on another node, or of what lies there.
+      RETURN_IF_ERROR(followers_->check_not_lost(key));
+      if (!pins.contains(key)) RETURN_IF_ERROR(followers_->check(key));
       connection_.answer_done(message.request);
       return {};
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay import _core
 from tests.servers.ranks import Ranks, check, numbers, start_here
 from tests.servers.three_servers import far_environment, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
@@ -94,3 +95,35 @@ def test_a_member_that_was_started_anew_is_away_once(tmp_path: Path) -> None:
             assert writers.write(1) == ["done", "done"]
             assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]
         assert pool.servers[0].log().count("member 1 (server1) is away") == 1
+
+
+# crash-matrix: bytes on another member of the reservation | that member's server, started again with another key than the pool's | it counts as away, and serves neither home nor clients; with the pool's key it is there again
+def test_a_member_with_another_key_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with three_servers(tmp_path) as pool:
+        far = far_environment(pool, tmp_path)
+        for name, value in far.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+        key = tmp_path / "pool" / "pool.key"
+        right = key.read_text()
+        with Ranks(start_here(far), "run1/flow", durability="durable") as writers:
+            assert writers.write(0) == ["done", "done"]
+            pool.servers[2].kill()
+            key.write_text(_core.new_pool_key())
+            pool.servers[2].start()
+            key.write_text(right)
+            until(lambda: "has not the pool's key" in pool.servers[0].log(), "the home says why it is away")
+            with (
+                forebay.open("run1/flow", reconnect_timeout=0) as stream,
+                pytest.raises(forebay.UnavailableError, match="server2"),
+            ):
+                stream[0]["T"][...]
+            written = next(number for number in range(1, 4) if writers.write(number) == ["done", "done"])
+            pool.servers[2].kill()
+            pool.servers[2].start()
+            pool.tell()
+            wait_until_present(pool, 3)
+            with forebay.open("run1/flow", verify="read") as stream:
+                check(stream, 0)
+                check(stream, 1, written)
+            assert [rank.end() for rank in writers.ranks] == ["closed", "closed"]

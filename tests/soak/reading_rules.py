@@ -36,6 +36,7 @@ def reading_breaches(stream: StreamTimeline) -> list[Breach]:
     for reader in stream.readers:
         breaches += error_breaches(reader)
         breaches += [Breach("torn", reader.name, what) for what in _wrong(stream, reader)]
+        breaches += _hold_breaches(stream, reader)
         breaches += _existence_breaches(stream, reader)
         breaches += _refusal_breaches(stream, reader)
         if reader.role != "checker":
@@ -53,6 +54,13 @@ def _wrong(stream: StreamTimeline, reader: Process) -> Iterator[str]:
     for line in reader.named("violation"):
         if stream.end_ns is None or not any(text in line["what"] for text in _REMOVED):
             yield line["what"]
+
+
+def _hold_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breach]:
+    for line in reader.named("gone"):
+        steps = [step for step in stream.commits if step[1] == line["step"]]
+        if line.get("pinned") and not any(stream.may_be_lost(step, line["told_ns"]) for step in steps):
+            yield Breach("torn", reader.name, f"step {line['step']} went while the reader held it")
 
 
 def unlikely(stream: StreamTimeline, step: StepKey, incarnation: int) -> str:
@@ -125,7 +133,7 @@ def _order_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breach]
     for line in reader.events:
         if line["event"] == "sought":
             before = None
-        if line["event"] == "error" and line["code"] == "step_gone":
+        if line["event"] == "error" and line["code"] == "step_gone" and line.get("call") != "view":
             gone += 1
         # forebay_load also tells so of a step that it was given, and that went while it compared or held it.
         if line["event"] == "gone" and (before is None or line["step"] > before[1]):
@@ -136,14 +144,26 @@ def _order_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breach]
         skipped = line.get("skipped", 0)
         if line.get("rewound") and not any(cut.begun_ns < line["told_ns"] for cut in stream.withdrawals):
             yield Breach("rewound", reader.name, f"told of a rewind before step {key}, and there was none")
-        if skipped and _all_are_due_to(stream, reader):
+        if skipped and _all_are_due_to(stream, reader) and not _may_have_lost(stream, before, gone, line):
             yield Breach("skipped", reader.name, f"{skipped} steps before {key} were not kept for it")
         if before is not None:
             yield from _succession_breaches(stream, reader, before, gone, line)
-        elif _begins_at_first(stream, reader) and key[1] != gone:
+        elif (
+            _begins_at_first(stream, reader)
+            and key[1] != gone
+            and not stream.may_all_be_lost(range(gone, key[1]), line["told_ns"])
+        ):
             yield Breach("skipped", reader.name, f"began at step {key[1]}, although all are kept")
         before = key
         gone = 0
+
+
+def _may_have_lost(stream: StreamTimeline, before: StepKey | None, gone: int, line: Line) -> bool:
+    """May all that the reader was told to pass over be lost with a server's power?"""
+    first = 0 if before is None else before[1] + 1
+    numbers = range(first, line["step"])
+    lost = sum(stream.may_all_be_lost([number], line["told_ns"]) for number in numbers)
+    return int(line["skipped"]) <= lost + gone
 
 
 def _succession_breaches(
@@ -219,7 +239,9 @@ def _cursor_breaches(stream: StreamTimeline, holders: list[Process]) -> Iterator
             if acknowledged is not None and first <= acknowledged:
                 yield Breach("cursor", holder.name, f"got {first} although {acknowledged} had been acknowledged")
             highest = 0 if seen is None else seen[1] + 1
-            if _all_are_due_to(stream, holder) and first[1] > highest:
+            passed = range(highest, first[1])
+            told_ns = holder.steps[0]["told_ns"]
+            if _all_are_due_to(stream, holder) and passed and not stream.may_all_be_lost(passed, told_ns):
                 yield Breach("cursor", holder.name, f"got {first} first, where step {highest} at most was due")
         for line in holder.events:
             if line["event"] == "step":

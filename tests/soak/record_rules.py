@@ -29,7 +29,13 @@ def record_breaches(stream: StreamTimeline) -> list[Breach]:
             steps = [[line["step"], line["epoch"], line["incarnation"]] for line in reader.steps]
             breaches += _kept_breaches(
                 stream,
-                {"steps": steps, "since_ns": reader.opening_ns, "told_ns": checked[0]["told_ns"], "who": reader.name},
+                {
+                    "steps": steps,
+                    "unavailable": [line["step"] for line in reader.named("unavailable")],
+                    "since_ns": reader.opening_ns,
+                    "told_ns": checked[0]["told_ns"],
+                    "who": reader.name,
+                },
             )
     return breaches
 
@@ -49,8 +55,10 @@ def _kept_breaches(stream: StreamTimeline, look: Line) -> Iterator[Breach]:
         if stream.withdrawn((epoch, number), known_before_ns=look["since_ns"]):
             yield Breach("withdrawn", where, f"step {number} of epoch {epoch} is kept, but was withdrawn")
     found = set(kept)
+    # Kept by a server that is away.
+    away = set(look.get("unavailable", ()))
     for step, (_, told_ns) in stream.commits.items():
-        if step in found or told_ns >= look["since_ns"] or not stream.due(step, look["told_ns"]):
+        if step in found or step[1] in away or told_ns >= look["since_ns"] or not stream.due(step, look["told_ns"]):
             continue
         if not stream.withdrawn(step, begun_before_ns=look["told_ns"]):
             yield Breach("lost", where, f"step {step[1]} of epoch {step[0]} had committed and is not kept")
@@ -68,12 +76,18 @@ def _watermark_breaches(stream: StreamTimeline, before: Line | None, look: Line)
         cuts = [cut.first - 1 for cut in stream.withdrawals if before["epoch"] < cut.epoch <= look["epoch"]]
         for name, now in (("durable", durable), ("committed", committed)):
             earlier = -1 if before[name] is None else before[name]
-            if now < min([earlier, *cuts]):
+            # What is lost counts no more; what of it was durable is looked for among the kept steps.
+            is_lost = any(
+                loss.begun_ns < look["told_ns"] and loss.over_ns > before["since_ns"] for loss in stream.losses
+            )
+            if now < min([earlier, *cuts]) and not is_lost:
                 yield Breach("durable", where, f"the {name} watermark went back from {earlier} to {now}")
     for (epoch, step), (_, told_ns) in stream.commits.items():
         if step <= (durable if stream.durable else committed) or told_ns >= look["since_ns"] or epoch > look["epoch"]:
             continue
         if stream.withdrawn((epoch, step), begun_before_ns=look["told_ns"]):
+            continue
+        if stream.may_be_lost((epoch, step), look["told_ns"]):
             continue
         if step > committed:
             yield Breach("lost", where, f"step {step} had committed, but the newest is {committed}")

@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-__all__ = ["Breach", "Group", "Keeping", "Line", "Process", "StepKey", "StreamTimeline", "Withdrawal", "timelines"]
+__all__ = [
+    "Breach",
+    "Group",
+    "Keeping",
+    "Line",
+    "Loss",
+    "Process",
+    "StepKey",
+    "StreamTimeline",
+    "Withdrawal",
+    "timelines",
+]
 
 Line = dict[str, Any]
 #: Epoch and number: what a step is known by, and the order in which a reader gets steps.
@@ -130,6 +141,15 @@ class Withdrawal:
         return step[0] < self.epoch and step[1] >= self.first
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A server may have lost what it has not synced by then: its power, or all since an old copy of its root."""
+
+    kept_ns: int  # what was durable by then is there
+    begun_ns: int  # nothing was lost before
+    over_ns: int  # what was committed after that is there
+
+
 @dataclass
 class StreamTimeline:
     """All that a history tells of one stream."""
@@ -145,6 +165,7 @@ class StreamTimeline:
     withdrawals: list[Withdrawal] = field(default_factory=list)
     end_ns: int | None = None  # when it was to be removed
     outages: list[tuple[int, int]] = field(default_factory=list)  # the server was killed, and was back
+    losses: list[Loss] = field(default_factory=list)
     _passed: dict[str, dict[StepKey, int]] = field(default_factory=dict)
     _tried_by: tuple[int, dict[int, int]] = (-1, {})
 
@@ -201,8 +222,46 @@ class StreamTimeline:
                 passed[epoch, number] = min(times)
         return passed
 
+    @cached_property
+    def durable_ns(self) -> dict[StepKey, int]:
+        """When it was first told of each committed step that it is durable."""
+        told: dict[StepKey, list[int]] = defaultdict(list)
+        if self.durable:
+            for writer in self.writers:
+                for line in writer.named("committed"):
+                    told[line["epoch"], line["step"]].append(line["told_ns"])
+        for look in self.looks:
+            if look["event"] == "sampled" and look["durable"] is not None:
+                for step, (_, committed_ns) in self.commits.items():
+                    if step[0] <= look["epoch"] and step[1] <= look["durable"] and committed_ns < look["told_ns"]:
+                        told[step].append(look["told_ns"])
+        return {step: min(times) for step, times in told.items()}
+
+    def may_be_lost(self, step: StepKey, at_ns: int) -> bool:
+        """May this committed step have been lost by then with the power, or the newer copy, of a server?"""
+        durable_ns = self.durable_ns.get(step)
+        return any(
+            loss.begun_ns < at_ns
+            and self.commits[step][1] < loss.over_ns
+            and (durable_ns is None or durable_ns >= loss.kept_ns)
+            for loss in self.losses
+        )
+
+    def may_all_be_lost(self, numbers: Iterable[int], at_ns: int) -> bool:
+        """May there have been steps of these numbers that are lost? Of those of which nobody was told, nobody knows."""
+        if not any(loss.begun_ns < at_ns for loss in self.losses):
+            return not list(numbers)
+        known: dict[int, list[StepKey]] = defaultdict(list)
+        for step in self.commits:
+            known[step[1]].append(step)
+        return all(
+            not known[number] or any(self.may_be_lost(step, at_ns) for step in known[number]) for number in numbers
+        )
+
     def due(self, step: StepKey, at_ns: int) -> bool:
         """Must this committed step still be kept then, by the stream's retention?"""
+        if self.may_be_lost(step, at_ns):
+            return False
         keeping = self.keeping
         if keeping.precious_every and step[1] % keeping.precious_every == 0:
             return not any(look["event"] == "staging" and look["told_ns"] < at_ns for look in self.looks)
@@ -245,6 +304,7 @@ def timelines(lines: Iterable[Line]) -> tuple[dict[str, StreamTimeline], list[Br
     processes: dict[str, Process] = {}
     breaches: list[Breach] = []
     outages: list[tuple[int, int]] = []
+    losses: list[Loss] = []
     for line in lines:
         event = line["event"]
         if event == "stream":
@@ -262,12 +322,15 @@ def timelines(lines: Iterable[Line]) -> tuple[dict[str, StreamTimeline], list[Br
             streams[line["stream"]].end_ns = line["told_ns"]
         elif event == "away":
             outages.append((line["since_ns"], line["told_ns"]))
+        elif event == "lost power":
+            losses.append(Loss(line["kept_ns"], line["since_ns"], line["until_ns"]))
         elif event == "breach":
             breaches.append(Breach(line["rule"], line["who"], line["what"]))
         elif line["who"] in processes:
             processes[line["who"]].tell(line)
     for stream in streams.values():
         stream.outages = outages
+        stream.losses = losses
         _form_groups(stream)
         breaches += _find_withdrawals(stream)
         _gather_commits(stream)

@@ -74,7 +74,8 @@ std::shared_ptr<const CarriedStep> Pin::carried() const {
 }
 
 Result<void> Pin::check_after_read() const {
-  if (pinned_ && !link_->is_remote()) return check();
+  // What lies on another member may be lost with its power, whoever holds the step.
+  if (pinned_ && !link_->is_remote() && !reads_member_) return check();
   // The server has copied all bytes while the step was there, and nothing else is ever read of it.
   if (const auto bytes = carried(); bytes && bytes->is_whole()) return {};
   return check_kept();
@@ -89,7 +90,10 @@ Result<void> Pin::check_kept() const {
 
 Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
   const auto member = link_->segments().member_of(number);
-  if (member.value_or(0) != 0) return link_->member_segment(*this, number, *member);
+  if (member.value_or(0) != 0) {
+    reads_member_ = true;
+    return link_->member_segment(*this, number, *member);
+  }
   if (link_->is_remote()) {
     if (member)
       return link_->segments().make_remote(number, *member, std::make_unique<RemoteStepFile>(*this, number, *member));
@@ -411,17 +415,26 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
   RETURN_IF_ERROR(opening_process_.check());
   if (auto found = segments_.find(number)) return found;
   const Deadline deadline = member_deadline();
-  auto at = members_.to(member);
-  while (!at && at.error().code == ErrorCode::unavailable && !deadline.passed()) {
+  for (bool is_first = true;; is_first = false) {
+    auto at = members_.to(member);
+    if (!at && (at.error().code != ErrorCode::unavailable || deadline.passed())) return fail(std::move(at.error()));
+    if (at && at->connection->is_remote())
+      return segments_.make_remote(number, member, std::make_unique<RemoteStepFile>(pin, number, member));
+    if (at) {
+      auto found = segment_from(*at->connection, number);
+      if (found || !at->connection->is_broken()) return found;
+      // As in fetch_from(): a fresh connection tells.
+      found.error().code = ErrorCode::unavailable;
+      if (deadline.passed() && !is_first) return found;
+    }
     RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));
-    at = members_.to(member);
   }
-  if (!at) return fail(std::move(at.error()));
-  if (at->connection->is_remote())
-    return segments_.make_remote(number, member, std::make_unique<RemoteStepFile>(pin, number, member));
+}
+
+Result<std::shared_ptr<Segment>> ReaderLink::segment_from(Connection& member, std::uint32_t number) {
   wire::SegmentsGetT request;
   request.segments.push_back(number);
-  ASSIGN_OR_RETURN(auto answer, at->connection->call(MessageType::segments_get, request, MessageType::segments_answer));
+  ASSIGN_OR_RETURN(auto answer, member.call(MessageType::segments_get, request, MessageType::segments_answer));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsAnswer>(answer));
   RETURN_IF_ERROR(segments_.add(body->segments(), std::move(answer.descriptors)));
   if (auto found = segments_.find(number)) return found;

@@ -39,7 +39,7 @@ class Pin {
   /// step_gone once a server that was restarted could not keep the pin. A remote step is asked for after each read.
   Result<void> check() const;
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote
-  /// and not carried as a whole.
+  /// and not carried as a whole, or lies on several servers.
   Result<void> check_after_read() const;
   /// step_gone unless the server still keeps the step.
   Result<void> check_kept() const;
@@ -63,6 +63,7 @@ class Pin {
   const std::uint32_t epoch_;
   const bool pinned_;
   std::atomic<bool> lost_ = false;
+  mutable std::atomic<bool> reads_member_ = false;  ///< something of the step lies on another member
   mutable std::mutex carried_mutex_;
   std::shared_ptr<const CarriedStep> carried_;  // guarded by carried_mutex_
   // Guarded by the link's mutex:
@@ -186,6 +187,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// fetch() of extents of another member: all of one.
   Result<void> fetch_from(std::uint16_t member, wire::BytesGetT request, std::span<std::byte> out,
                           std::uint32_t* checksum);
+  /// A segment of a member on this node.
+  Result<std::shared_ptr<Segment>> segment_from(Connection& member, std::uint32_t number);
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
   using Presented = std::vector<std::shared_ptr<Pin>>;
 

@@ -11,6 +11,7 @@
 #include "base/process_identity.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
+#include "client/connection/pause.h"
 #include "client/connection/pool.h"
 #include "client/connection/reconnect.h"
 #include "client/reading/boxes.h"
@@ -30,6 +31,8 @@ namespace {
 constexpr std::size_t name_bytes_max = 4096;
 // A refusal is not held up by a server that does not answer.
 constexpr std::int64_t report_timeout_ms = 2'000;
+// A server that is away is looked for again after so long.
+constexpr std::int64_t server_pause_ms = 50;
 
 tl::unexpected<Error> invalid(const BlockSpec& block, std::string what) {
   return fail(ErrorCode::invalid_argument, std::move(what), "variable " + shown_name(block.name));
@@ -218,7 +221,13 @@ Result<void> Writer::Impl::inherit_attributes() {
     attributes_changed = !attributes.empty();
     return {};
   };
+  // The reader has not been greeted and waits for no server; the writer has, and does.
+  const Deadline deadline = Deadline::after_ms(options.reconnect_timeout_ms);
   auto result = read();
+  while (!result && result.error().code == ErrorCode::disconnected && !deadline.passed()) {
+    RETURN_IF_ERROR(client::pause_ms(server_pause_ms, options.interrupt));
+    result = read();
+  }
   if (result) return {};
   switch (result.error().code) {
     case ErrorCode::permission_denied:  // who may only write must not learn what others wrote

@@ -169,6 +169,7 @@ struct Writer::Impl {
   std::uint64_t server_next_step = 0;          // after a rejoin
   wire::PartT part;                            // while publishing
   std::optional<Grant> grant;                  // not taken yet
+  std::uint64_t rejoins = 0;                   // a restarted server knows nothing of what was granted before
   std::vector<format::Piece> pieces;           // of the block that is being written
   std::shared_ptr<client::ReaderLink> holder;  // pins steps for who looks at allocated memory; made when first needed
   std::shared_ptr<client::Pin> part_pin;       // while publishing, if the part asks for it

@@ -48,6 +48,7 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   request.grace_ms = options.grace_ms;
   request.near = near;
   grant.reset();
+  ++rejoins;
   std::vector<Extent> held = space.held();
   held.insert(held.end(), allocated.kept_back().begin(), allocated.kept_back().end());
   for (const Extent& extent : client::merged(std::move(held)))

@@ -86,8 +86,13 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
 
 Result<void> Writer::Impl::take_grant(bool may_ask) {
   if (!grant) return {};
-  ASSIGN_OR_RETURN(auto taken, take(*grant, may_ask));
-  if (taken) grant.reset();
+  // Not where a rejoin would end it, for what is asked meanwhile may bring one.
+  Grant taking = std::move(*grant);
+  grant.reset();
+  const std::uint64_t before = rejoins;
+  auto taken = take(taking, may_ask);
+  if (rejoins == before && !(taken && *taken)) grant = std::move(taking);
+  if (!taken) return fail(std::move(taken.error()));
   return {};
 }
 
@@ -112,7 +117,11 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
   if (granted.extents == nullptr) return true;
   if (granted.permits != nullptr && !granted.at_home_only) {
     if (!may_ask) return false;
-    RETURN_IF_ERROR(show_permits(granted.permits));
+    const std::uint64_t before = rejoins;
+    auto shown = show_permits(granted.permits);
+    // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
+    if (rejoins != before) return true;
+    RETURN_IF_ERROR(shown);
     granted.permits = nullptr;
   }
   // An answer brings a message's worth of them. What the server does not give is told below.
@@ -122,7 +131,7 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
     if (!may_ask) return false;
     before = missing.segments.size();
     ASSIGN_OR_RETURN(auto fetched, fetch_segments(missing));
-    // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
+    // As above.
     if (!fetched) return true;
     missing = missing_segments(granted);
   }

@@ -85,7 +85,7 @@ void check_values(const Step& step, std::vector<std::string>& wrong) {
 }
 
 void check_array(const Step& step, std::string_view stream, const VariableInfo& variable, std::uint32_t number,
-                 StepFindings& found) {
+                 Losses losses, StepFindings& found) {
   const std::uint64_t ranks = variable.shape.empty() ? 0 : variable.shape[0];
   const bool whole = ranks == value_of(step, "ranks") && variable.blocks.size() == ranks;
   if (variable.shape.size() != 2 || !whole || variable.shape[1] != value_of(step, "elements")) {
@@ -101,7 +101,11 @@ void check_array(const Step& step, std::string_view stream, const VariableInfo& 
     if (auto read = step.read_block(variable, block, box, elements.data()); !read) {
       // Whatever a read without a pin brought is excused only where it says so itself.
       if (!step.pinned() && read.error().code == ErrorCode::step_gone) {
-        found.gone = true;
+        found.gone = read.error().message();
+      } else if (read.error().code == ErrorCode::step_gone && losses == Losses::happen) {
+        found.gone = read.error().message();
+      } else if (read.error().code == ErrorCode::unavailable) {
+        found.unavailable = read.error().message();
       } else {
         found.wrong.push_back(place(step.number(), rank, number) + ": " + read.error().message());
       }
@@ -172,7 +176,7 @@ Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, st
   return {};
 }
 
-StepFindings check_step(const Step& step, std::string_view stream) {
+StepFindings check_step(const Step& step, std::string_view stream, Losses losses) {
   StepFindings found;
   check_values(step, found.wrong);
   std::size_t arrays = 0;
@@ -180,7 +184,7 @@ StepFindings check_step(const Step& step, std::string_view stream) {
     const auto number = number_of(variable.name);
     if (!number) continue;
     ++arrays;
-    check_array(step, stream, variable, *number, found);
+    check_array(step, stream, variable, *number, losses, found);
   }
   if (arrays == 0 || arrays != value_of(step, "variables")) {
     found.wrong.push_back(fmt::format("step {}: {} arrays of {}", step.number(), arrays, value_of(step, "variables")));

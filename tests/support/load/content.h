@@ -46,9 +46,12 @@ Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, st
 
 struct StepFindings {
   std::vector<std::string> wrong;  ///< all that was read and is not what was written, or could not be read
-  bool gone = false;               ///< a read said that the step is gone, which one without a pin may be
+  std::string gone;                ///< what a read said of a step that is gone, as one without a pin may be
+  std::string unavailable;         ///< what was said of a part that lies on a server that is away; empty: nothing
 };
-StepFindings check_step(const Step& step, std::string_view stream);
+/// Whether a server may lose its power, and with it steps that were not durable, whoever holds them.
+enum class Losses : std::uint8_t { none, happen };
+StepFindings check_step(const Step& step, std::string_view stream, Losses losses);
 
 /// A zero-copy look at the blocks of one variable, kept to be compared again later.
 struct HeldView {

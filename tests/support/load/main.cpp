@@ -56,6 +56,7 @@ void add_write_options(CLI::App& command, WriteOptions& options, Texts& texts) {
   command.add_option("--elements", options.shape.elements);
   command.add_flag("--varying", options.shape.varying);
   command.add_option("--pause-us", options.pause_us);
+  command.add_option("--attempts", options.attempts);
   command.add_flag("--commands", options.commands);
 }
 
@@ -72,6 +73,9 @@ void add_read_options(CLI::App& command, ReadOptions& options, Texts& texts) {
           std::map<std::string, forebay::StepDistribution>{{"all-to-all", forebay::StepDistribution::all_to_all},
                                                            {"round-robin", forebay::StepDistribution::round_robin},
                                                            {"on-demand", forebay::StepDistribution::on_demand}}));
+  command.add_option("--rank", reader.rank);
+  command.add_option("--ranks", reader.ranks);
+  command.add_option("--group", reader.group);
   command.add_flag("--latest", reader.latest_only);
   command.add_option("--open-timeout-ms", reader.open_timeout_ms);
   command.add_option("--reconnect-timeout-ms", reader.reconnect_timeout_ms);
@@ -81,6 +85,7 @@ void add_read_options(CLI::App& command, ReadOptions& options, Texts& texts) {
   command.add_flag("!--unordered", options.ordered);
   command.add_option("--timeout-ms", options.timeout_ms);
   command.add_flag("--unchecked", options.unchecked);
+  command.add_flag_callback("--losses", [&options] { options.losses = forebay::load::Losses::happen; });
   command.add_flag("--commands", options.commands);
 }
 
@@ -100,7 +105,7 @@ int main(int argc, char** argv) {
   auto* writing = app.add_subcommand("write", "One rank of a writer group");
   auto* following = app.add_subcommand("follow", "Follows a stream and checks each step");
   auto* checking = app.add_subcommand("check", "Checks every kept step");
-  write.writer.ranks_source = "--ranks";
+  write.writer.ranks_source = read.reader.ranks_source = "--ranks";
   add_write_options(*writing, write, texts);
   add_read_options(*following, read, texts);
   add_read_options(*checking, read, texts);

@@ -8,13 +8,16 @@
 #include <sstream>
 #include <string>
 
-#include "content.h"
 #include "events.h"
 
 namespace forebay::load {
 namespace {
 
 constexpr int violated = 3;
+
+void say_unavailable(std::uint64_t step, const std::string& what) {
+  say("unavailable", {{"step", step}, {"what", what}});
+}
 
 class Follower {
  public:
@@ -158,8 +161,9 @@ class Follower {
   }
 
   void check(const std::shared_ptr<const Step>& step) {
-    const StepFindings found = check_step(*step, options_.address.stream);
-    if (found.gone) say("gone", {{"step", step->number()}});
+    const StepFindings found = check_step(*step, options_.address.stream, options_.losses);
+    if (!found.gone.empty()) say("gone", {{"step", step->number()}, {"pinned", step->pinned()}, {"what", found.gone}});
+    if (!found.unavailable.empty()) say_unavailable(step->number(), found.unavailable);
     complain(found.wrong);
   }
 
@@ -235,19 +239,27 @@ int check_stream(const ReadOptions& options) {
   int status = 0;
   for (const StepSummary& summary : *steps) {
     auto step = (*reader)->step(summary.step);
+    if (!step && step.error().code == ErrorCode::unavailable) {
+      say_unavailable(summary.step, step.error().message());
+      continue;
+    }
     if (!step) {
       say_error("step", step.error());
       // Retention may have dropped it since the list was made.
       if (step.error().code != ErrorCode::step_gone) status = violated;
       continue;
     }
-    const StepFindings found = check_step(**step, options.address.stream);
+    const StepFindings found = check_step(**step, options.address.stream, options.losses);
     for (const std::string& what : found.wrong) {
       say("violation", {{"what", what}});
       status = violated;
     }
-    if (found.gone) {
+    if (!found.gone.empty()) {
       say("gone", {{"step", (*step)->number()}});
+      continue;
+    }
+    if (!found.unavailable.empty()) {
+      say_unavailable((*step)->number(), found.unavailable);
       continue;
     }
     say("step", {{"step", (*step)->number()},

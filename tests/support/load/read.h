@@ -7,6 +7,8 @@
 
 #include <forebay/reader.h>
 
+#include "content.h"
+
 namespace forebay::load {
 
 struct ReadOptions {
@@ -15,8 +17,9 @@ struct ReadOptions {
   std::uint64_t steps = 0;  ///< to read before ending; 0: until the end of the stream
   std::size_t hold = 0;     ///< keep that many steps with views, which are compared again when let go
   bool acknowledge = false;
-  bool ordered = true;               ///< step numbers must go on without a gap that was not told
-  bool unchecked = false;            ///< check_stream: steps may have been written without checksums
+  bool ordered = true;     ///< step numbers must go on without a gap that was not told
+  bool unchecked = false;  ///< check_stream: steps may have been written without checksums
+  Losses losses = Losses::none;
   bool commands = false;             ///< do what standard input says: next, get N, ack, seek N, compare, release
   std::int64_t timeout_ms = 60'000;  ///< longest wait for a step
 };

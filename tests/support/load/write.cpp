@@ -46,6 +46,16 @@ class Rank {
     return true;
   }
 
+  /// One step, which is given up and written again where a server that went away had a part of it.
+  bool step() {
+    for (std::uint64_t attempt = 1;; ++attempt) {
+      if (begin() && put() && end()) return true;
+      if (!is_lost_ || attempt >= options_.attempts) return false;
+      if (writer_->in_step() && !abort()) return false;
+      ::usleep(static_cast<useconds_t>(options_.pause_us));
+    }
+  }
+
   bool close() {
     say("closing");
     if (auto closed = writer_->close(); !closed) return failed("close", closed.error());
@@ -58,7 +68,7 @@ class Rank {
     if (command == "put") return put();
     if (command == "end") return end();
     if (command == "abort") return abort();
-    if (command == "step") return begin() && put() && end();
+    if (command == "step") return step();
     if (command == "close") return close();
     say("error",
         {{"call", command}, {"code", std::string("invalid_argument")}, {"what", std::string("no such command")}});
@@ -66,14 +76,17 @@ class Rank {
   }
 
  private:
-  static bool failed(std::string_view call, const Error& error) {
+  bool failed(std::string_view call, const Error& error) {
     say_error(call, error);
+    // What was lost on its way to the home has another code than what was lost on its way to a member.
+    is_lost_ = error.code == ErrorCode::unavailable || error.what.find("write the step again") != std::string::npos;
     return false;
   }
 
   std::unique_ptr<Writer> writer_;
   const WriteOptions& options_;
   std::vector<std::uint64_t> buffer_;
+  bool is_lost_ = false;  // what failed last did so as a server went away: the step may be written again
 };
 
 }  // namespace
@@ -96,7 +109,7 @@ int write_stream(const WriteOptions& options) {
     return well ? 0 : 1;
   }
   for (std::uint64_t done = 0; options.steps == 0 || done < options.steps; ++done) {
-    if (!rank.begin() || !rank.put() || !rank.end()) return 1;
+    if (!rank.step()) return 1;
     if (options.pause_us > 0) ::usleep(static_cast<useconds_t>(options.pause_us));
   }
   return rank.close() ? 0 : 1;

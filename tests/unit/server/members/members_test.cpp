@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "fabric/permit.h"
+#include "staging-servers/members/sync_counters.h"
 #include "staging-servers/reservations/reservation.h"
 #include "staging-servers/reservations/reservation_table.h"
 #include "tests/unit/server/members/two_servers.h"
@@ -127,6 +129,26 @@ TEST_F(MembersTest, a_permit_to_read_ends_with_the_run_of_its_home) {
   stop(0);
   start(0);
   EXPECT_TRUE(becomes_void(place, place.permit));
+}
+
+// crash-matrix: a reservation over several servers | the home, restarted when its clock has gone back | permits of its earlier runs are void, whether a member has seen them or not
+TEST_F(MembersTest, permits_have_higher_numbers_than_those_of_a_run_whose_clock_was_ahead) {
+  const auto number_given = [this] {
+    RawClient reader = remote(0, introduction(::geteuid()));
+    open_to_read(reader);
+    const auto permit = fabric::unseal(introduced(reader).permit, key_);
+    return permit ? permit->number : 0;
+  };
+  make_stream();
+  const std::string folder = servers_[0].options.root + "/reservations/" + id_;
+  const auto stored = server::load_sync_counters(posix_device(), folder, 2);
+  ASSERT_TRUE(stored);
+  EXPECT_LT(number_given(), stored->at(0));
+  stop(0);
+  const auto ahead = static_cast<std::uint64_t>(wall_clock_ns()) + std::uint64_t{3'600'000'000'000};
+  ASSERT_TRUE(server::store_sync_counters(posix_device(), folder, std::vector<std::uint64_t>{ahead, stored->at(1)}));
+  start(0);
+  EXPECT_GE(number_given(), ahead);
 }
 
 TEST_F(MembersTest, a_permit_to_write_outlives_its_home_only_while_its_group_may_come_back) {
