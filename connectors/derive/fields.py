@@ -88,6 +88,10 @@ class Field(ABC):
     def read(self, box: Box) -> Array:
         """The elements of a box; one of ``boxes``, or any other part of a global array."""
 
+    def content(self, box: Box) -> Any:
+        """What is written of one of ``boxes``."""
+        return self.read(box)
+
     def extremes(self) -> tuple[float, float] | None:
         """Smallest and largest finite element; None: there is none."""
         found: list[float] = []
@@ -101,11 +105,11 @@ class Field(ABC):
     def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
         """Writes one of ``boxes`` into a step."""
         if self.is_value:
-            step.write(name, self.read(box))
+            step.write(name, self.content(box))
         elif self.is_local:
-            step.write(name, self.read(box), kind=ShapeKind.LOCAL_ARRAY, dims=self.dims)
+            step.write(name, self.content(box), kind=ShapeKind.LOCAL_ARRAY, dims=self.dims)
         else:
-            step.write(name, self.read(box), shape=self.shape, start=box.start, dims=self.dims)
+            step.write(name, self.content(box), shape=self.shape, start=box.start, dims=self.dims)
 
 
 #: By name, in the order in which they are written.
@@ -166,12 +170,9 @@ class SourceField(Field):
             return super().extremes()
         return float(low), float(high)
 
-    def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
+    def content(self, box: Box) -> Any:
         """Texts are single values, which NumPy's arrays do not hold everywhere."""
-        if self.is_value and self.dtype.kind in "TO":
-            step.write(name, self._variable.item())
-        else:
-            super().write(step, name, box)
+        return self._variable.item() if self.is_value and self.dtype.kind in "TO" else self.read(box)
 
 
 class ComputedField(Field):

@@ -8,8 +8,9 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import module_from_spec, spec_from_file_location
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,24 @@ class UserFunction:
     first array that it got has that one's blocks, any other one block.
     """
 
-    def __init__(self, function: Callable[..., Any], text: str) -> None:
+    def __init__(self, function: Callable[..., Any], text: str, origin: tuple[str, str, str] | None = None) -> None:
+        """``origin``: path of the file that it is from, its text, and the function's name."""
         self._function = function
         self.text = f"with {text}"
         self._takes_dataset = _takes_dataset(function)
+        self._origin = origin
+
+    @classmethod
+    def of_file(cls, path: str, text: str, name: str) -> UserFunction:
+        """The function ``name`` of a file that has this text. A worker of a cluster need not have the file."""
+        # Another text is another operation: its steps must not be mixed with those of this one.
+        described = f"{Path(path).name}:{name}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return cls(_function_of(_module_of(path, text), name, path), described, (path, text, name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is not None:
+            return UserFunction.of_file, self._origin
+        return UserFunction, (self._function, self.text.removeprefix("with "))
 
     def apply(self, fields: Fields, attributes: dict[str, Any]) -> Fields:
         given = {
@@ -117,30 +132,34 @@ def load_function(text: str) -> UserFunction:
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name.isidentifier():
         raise InvalidArgumentError(f"--with is MODULE.py:FUNCTION, for example filters.py:smooth, not {text[:80]!r}")
-    described = text
     try:
         if place.endswith(".py"):
             path = Path(place)
             if not path.is_file():
                 raise NotFoundError(f"there is no file {place!r} with the function {name!r}")
-            # Another text is another operation: its steps must not be mixed with those of this one.
-            described = f"{path.name}:{name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
-            module_name = f"forebay_derive_{path.stem}"
-            spec = spec_from_file_location(module_name, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            sys.modules[module_name] = module
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
+            return UserFunction.of_file(str(path), path.read_text(encoding="utf-8"), name)
+        return UserFunction(_function_of(importlib.import_module(place), name, place), text)
     except NotFoundError:
         raise
     except Exception as error:
         raise InvalidArgumentError(
             f"--with {text[:80]}: the module cannot be imported: {type(error).__name__}: {str(error)[:120]}"
         ) from error
-    function = getattr(module, name, None)
+
+
+@cache
+def _module_of(path: str, text: str) -> ModuleType:
+    """Made once in a process: each step that a worker is given brings the text."""
+    module = ModuleType(f"forebay_derive_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module
+    # The user's own file, as an import of it would run it.
+    exec(compile(text, path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    return module
+
+
+def _function_of(module: ModuleType, name: str, place: str) -> Callable[..., Any]:
+    function: Any = getattr(module, name, None)
     if not callable(function):
         raise NotFoundError(f"{place!r} has no function {name!r}")
-    return UserFunction(function, described)
+    return function
