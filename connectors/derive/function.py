@@ -159,7 +159,7 @@ def _module_of(path: str, text: str) -> ModuleType:
 
 
 def _function_of(module: ModuleType, name: str, place: str) -> Callable[..., Any]:
-    function: Any = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise NotFoundError(f"{place!r} has no function {name!r}")
     return function

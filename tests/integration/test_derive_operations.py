@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +171,18 @@ def test_nan_and_infinities_count_as_the_page_says(flow: str, out: str) -> None:
         step["none"] = np.array([np.nan])
         step["empty"] = np.zeros((0,), np.int32)
         step["endless"] = np.array([np.inf, 1.0])
-    derive(flow, out, statistics=True, histograms=["a:2", "none:2", "endless:2"])
+        step["both"] = np.array([np.inf, -np.inf])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        derive(flow, out, statistics=True, histograms=["a:2", "none:2", "endless:2"])
+    with pytest.raises(InvalidArgumentError, match="inf, .*packed data have no infinities"):
+        derive(flow, f"{out}-packed", variables=["endless"], precision="bits=12")
     step_read = only_step(out)
     assert [step_read[f"a_{name}"].item() for name in ("min", "max", "mean", "std", "count")] == [1, 3, 2, 1, 2]
     assert np.isnan(step_read["none_mean"].item())
     assert [step_read[f"{name}_count"].item() for name in ("none", "empty", "endless")] == [0, 0, 2]
     assert step_read["endless_max"].item() == np.inf
+    assert np.isnan(step_read["both_std"].item())
     assert step_read["a_histogram"][...].tolist() == [1, 1]
     assert step_read["none_histogram"][...].tolist() == [0, 0]
     assert step_read["endless_histogram"][...].sum() == 1
