@@ -175,7 +175,7 @@ def test_nan_and_infinities_count_as_the_page_says(flow: str, out: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         derive(flow, out, statistics=True, histograms=["a:2", "none:2", "endless:2"])
-    with pytest.raises(InvalidArgumentError, match="inf, .*packed data have no infinities"):
+    with pytest.raises(InvalidArgumentError, match=r"inf, .*packed data have no infinities"):
         derive(flow, f"{out}-packed", variables=["endless"], precision="bits=12")
     step_read = only_step(out)
     assert [step_read[f"a_{name}"].item() for name in ("min", "max", "mean", "std", "count")] == [1, 3, 2, 1, 2]
