@@ -143,6 +143,7 @@ class SourceField(Field):
         self.shape = variable.shape
         self.is_local = variable.kind is ShapeKind.LOCAL_ARRAY
         self._variable = variable
+        self._has_blocks = variable.kind in (ShapeKind.GLOBAL_ARRAY, ShapeKind.JOINED_ARRAY)
         if variable.kind is ShapeKind.LOCAL_VALUE:
             # As readers see them: an array with an element for each rank.
             self.boxes = (Box(0, (0,), variable.shape),)
@@ -161,7 +162,16 @@ class SourceField(Field):
         """A read-only view where one block has all of it."""
         if self.is_local:
             return np.asarray(self._variable.block(box.number))
-        return np.asarray(self._variable[box.slices] if box.count else self._variable[...])
+        if not box.count:
+            return np.asarray(self._variable[...])
+        # Within one block that is read alone: of an array with uncovered cells, reading otherwise warns.
+        if self._has_blocks and box.number < len(self.boxes):
+            own = self.boxes[box.number]
+            places = list(zip(box.start, box.count, own.start, own.count, strict=True))
+            if all(first <= start and start + count <= first + extent for start, count, first, extent in places):
+                block = np.asarray(self._variable.block(box.number))
+                return block[tuple(slice(start - first, start - first + count) for start, count, first, _ in places)]
+        return np.asarray(self._variable[box.slices])
 
     def extremes(self) -> tuple[float, float] | None:
         """Those that the blocks' statistics tell, without reading them."""

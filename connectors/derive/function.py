@@ -26,8 +26,8 @@ class UserFunction:
 
     The function gets the step's variables by name, as NumPy arrays, in a dict; or, if its parameter is annotated as
     ``xarray.Dataset``, such a dataset with dimensions and attributes. It returns a dict of arrays and numbers, an
-    ``xarray.Dataset``, or a ``DataArray`` with a name. Arrays that it gets are read-only. A result of the shape of the
-    first array that it got has that one's blocks, any other one block.
+    ``xarray.Dataset``, or a ``DataArray`` with a name. Arrays that it gets are read-only. A result has the blocks of
+    the given array of its name and shape, else of the first one of its shape, else one block.
     """
 
     def __init__(self, function: Callable[..., Any], text: str, origin: tuple[str, str, str] | None = None) -> None:
@@ -53,7 +53,7 @@ class UserFunction:
         given = {
             name: _whole(made) for name, made in fields.items() if not made.is_local and made.dtype.kind not in "TO"
         }
-        first = next((made for name, made in fields.items() if name in given and not made.is_value), None)
+        arrays = {name: made for name, made in fields.items() if name in given and not made.is_value}
         argument: Any = given
         if self._takes_dataset:
             import xarray as xr
@@ -70,9 +70,9 @@ class UserFunction:
             made = self._function(argument)
         except Exception as error:
             raise InvalidArgumentError(f"{self.text}: it raised {type(error).__name__}: {str(error)[:120]}") from error
-        return {name: made for name, made in fields.items() if made.is_value} | self._results(made, first)
+        return {name: made for name, made in fields.items() if made.is_value} | self._results(made, arrays)
 
-    def _results(self, made: Any, first: Field | None) -> Fields:
+    def _results(self, made: Any, arrays: Fields) -> Fields:
         if type(made).__name__ == "DataArray" and made.name:
             made = made.to_dataset()
         if type(made).__name__ == "Dataset":
@@ -91,11 +91,10 @@ class UserFunction:
                 array = array.astype(np.uint8)
             if array.dtype.kind not in "iufc" or not isinstance(name, str):
                 raise InvalidArgumentError(f"{self.text}: {name!r} is no array of numbers but {array.dtype}")
-            same = first is not None and first.shape == array.shape
-            dims = tuple(map(str, one.dims)) if hasattr(one, "dims") else first.dims if same and first else None
-            results[name] = ComputedField(
-                array, dims, dict(getattr(one, "attrs", {})), first.boxes if same and first else None
-            )
+            likes = [*([arrays[name]] if name in arrays else []), *arrays.values()]
+            like = next((candidate for candidate in likes if candidate.shape == array.shape), None)
+            dims = tuple(map(str, one.dims)) if hasattr(one, "dims") else like.dims if like else None
+            results[name] = ComputedField(array, dims, dict(getattr(one, "attrs", {})), like.boxes if like else None)
         return results
 
 
