@@ -94,9 +94,15 @@ def derive_command(
             min=1,
             max=64,
             metavar="N",
-            help="Threads; default: half of the processors, 4 at most.",
+            help="Threads; default: half of the processors, 4 at most. With --on: steps at once; default: 4.",
         ),
     ] = None,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--on", metavar="dask://HOST:PORT|ray://HOST:PORT", help="A cluster that computes; default: this process."
+        ),
+    ] = "",
     replace: Annotated[bool, typer.Option("--replace", help="Begin the derived stream anew, whatever it has.")] = False,
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
@@ -121,7 +127,10 @@ def derive_command(
         needs_packages("an expression", "derive", "numexpr")
     from forebay.connectors.derive.derivation import Progress
     from forebay.connectors.derive.deriving import derive
+    from forebay.connectors.derive.making import check_cluster
 
+    if cluster:
+        check_cluster(cluster)
     messages = error_console()
     progress = Progress()
     status = Status("waiting for the first step", console=messages)
@@ -160,6 +169,7 @@ def derive_command(
                 replace=replace,
                 retention=retention or None,
                 workers=workers,
+                on=cluster or None,
                 block_timeout=None,
                 on_progress=show,
                 on_skip=skipped,

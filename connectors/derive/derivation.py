@@ -9,35 +9,33 @@ steps that the source took back are taken back here too.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import forebay
 from forebay import Notice, Retention, Step, Stream, WritableStream
-from forebay.connectors.derive.fields import Fields, MissingVariableError, SourceField, field_named
+from forebay.connectors.derive.fields import Fields, MissingVariableError
+from forebay.connectors.derive.making import Maker, Making
 from forebay.connectors.derive.provenance import Derived, attributes_of_step, found_derived
-from forebay.errors import InvalidArgumentError, VariableNotFoundError
-from forebay.follower import StartText
+from forebay.connectors.derive.recipe import Operation, Recipe
+from forebay.errors import (
+    ForebayError,
+    InvalidArgumentError,
+    StepGoneError,
+    StepNotFoundError,
+    StepTimeoutError,
+    VariableNotFoundError,
+)
+from forebay.follower import Follower, StartText
 from forebay.instance import InstanceLike
+from forebay.withdrawal import was_withdrawn
 
-__all__ = ["Operation", "Progress", "SkippedSteps", "derive_stream", "workers_by_default"]
+__all__ = ["Progress", "SkippedSteps", "derive_stream", "workers_by_default"]
 
 #: How many runs of skipped steps are told one by one.
 _SKIPPED_MAX = 100
-#: Attributes that describe a mesh of the source's variables by name, and of its extents.
-_MESH_ATTRIBUTES = ("vtk.xml", "Fides_")
-
-
-class Operation(Protocol):
-    """Makes the fields of a derived step of those of its source, or of what another operation made."""
-
-    @property
-    def text(self) -> str:
-        """What it does, for the attributes of the derived steps."""
-
-    def apply(self, fields: Fields, attributes: dict[str, Any]) -> Fields:
-        """The new fields. ``attributes`` are those of no variable, which it may change."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,9 @@ def derive_stream(
     source: Stream,
     output: str,
     operations: Sequence[Operation],
+    maker: Maker,
     *,
+    ahead: int = 1,
     instance: InstanceLike | None = None,
     variables: Sequence[str] | None = None,
     consumer: str = "",
@@ -115,6 +115,10 @@ def derive_stream(
     ----------
     output : str
         Address of the derived stream, in any reservation of the instance.
+    maker : Maker
+        Where steps are made.
+    ahead : int
+        How many are made at once at most.
     variables : sequence of str, optional
         Those that the operations get; None: all. Single values of the source come along.
     consumer : str
@@ -142,7 +146,7 @@ def derive_stream(
     place = forebay.Address.parse(output)
     if place.path == source.address.path and place.server == source.address.server:
         raise InvalidArgumentError(f"{place} cannot be derived from itself: name another stream")
-    work = _Work(source, output, tuple(operations), variables, instance, retention, writing or {})
+    work = _Work(source, output, tuple(operations), variables, instance, retention, writing or {}, maker, ahead)
     work.on_progress, work.on_skip = on_progress, on_skip
     derived = Derived() if replace else found_derived(output, source, work.texts, instance)
     following = {
@@ -150,7 +154,7 @@ def derive_stream(
         "latest_only": latest_only,
         "timeout": timeout,
         "on_notice": on_notice,
-        "ack": "manual" if consumer else "auto",
+        "ack": "manual",
     }
     while True:
         try:
@@ -171,11 +175,15 @@ class _Work:
         instance: InstanceLike | None,
         retention: Retention | None,
         writing: dict[str, Any],
+        maker: Maker,
+        ahead: int,
     ) -> None:
         self._source = source
         self._output = output
-        self._operations = operations
-        self._variables = None if variables is None else frozenset(variables)
+        self._recipe = Recipe(operations, None if variables is None else frozenset(variables))
+        self._maker = maker
+        self._ahead = ahead
+        self._under_way: deque[tuple[Step, Making]] = deque()
         self._instance = instance
         self._writing = writing
         if retention is not None:
@@ -203,9 +211,10 @@ class _Work:
             self.progress.last = output.next_step - 1 if output.next_step else None
             missed = "passed over for a newer one" if following["latest_only"] else "dropped before it was read"
             position = output.next_step  # in the source: the number that may come next
-            for step in follower:
-                with step:
+            try:
+                while (step := self._next(follower, output)) is not None:
                     if step.rewound or step.epoch != epoch:
+                        self._finish_all(output, follower)
                         # What was derived may have been taken back, also before this reader came.
                         done = Derived(output.next_step, epoch)
                         if done.still_valid(self._source) != done:
@@ -214,31 +223,68 @@ class _Work:
                     if step.skipped:
                         self._skip(position, step.number - 1, step.skipped, missed)
                     position = step.number + 1
-                    if self._derive(step, output):
-                        self.progress.steps += 1
-                        self.progress.last = step.number
-                    if following["consumer"]:
-                        step.ack()
-                    if self.on_progress is not None:
-                        self.on_progress(self.progress, step)
+                    self._under_way.append((step, self._maker.begin(step, self._recipe)))
+                    if len(self._under_way) >= self._ahead:
+                        self._finish_oldest(output, follower)
+            finally:
+                self._give_up()
 
-    def _derive(self, step: Step, output: WritableStream) -> bool:
+    def _next(self, follower: Follower, output: WritableStream) -> Step | None:
+        """The next step of the source; None: it has ended, and all that was begun is finished."""
+        timeout = follower.timeout
+        while True:
+            try:
+                # While nothing has come, what is under way is finished: its consumers wait for it.
+                follower.timeout = 0 if self._under_way else timeout
+                return next(follower)
+            except StepTimeoutError:
+                if not self._under_way:
+                    raise
+                self._finish_oldest(output, follower)
+            except StopIteration:
+                self._finish_all(output, follower)
+                return None
+            except ForebayError:
+                self._finish_all(output, follower)
+                raise
+            finally:
+                follower.timeout = timeout
+
+    def _finish_all(self, output: WritableStream, follower: Follower) -> None:
+        while self._under_way:
+            self._finish_oldest(output, follower)
+
+    def _finish_oldest(self, output: WritableStream, follower: Follower) -> None:
+        """Waits until the step is made, and writes it."""
+        step, making = self._under_way.popleft()
+        with step:
+            try:
+                is_derived = self._derive(step, making, output)
+            except (StepGoneError, StepNotFoundError):
+                if not was_withdrawn(self._source, step.number, step.epoch):
+                    raise
+                self._give_up()  # what was begun after it was taken back as well
+                return
+            if is_derived:
+                self.progress.steps += 1
+                self.progress.last = step.number
+            if follower.consumer:
+                step.ack()
+            if self.on_progress is not None:
+                self.on_progress(self.progress, step)
+
+    def _give_up(self) -> None:
+        """Lets go of what was begun."""
+        while self._under_way:
+            step, making = self._under_way.pop()
+            making.cancel()
+            step.close()
+
+    def _derive(self, step: Step, making: Making, output: WritableStream) -> bool:
         """False: the step lacks a variable that others had."""
-        names = step.variables
-        self._seen.update(names)
-        wanted = self._variables
-        attributes = dict(step.attributes)
-        fields: Fields = {}
-        for name in names:
-            made = SourceField(step[name], attributes)
-            if wanted is None or name in wanted or made.is_value:
-                fields[name] = made
-        loose = {name: value for name, value in attributes.items() if _is_loose(name, names)}
+        self._seen.update(step.variables)
         try:
-            for name in sorted(wanted or ()):
-                field_named(name, fields)
-            for operation in self._operations:
-                fields = operation.apply(fields, loose)
+            fields, loose = making.result()
         except MissingVariableError as error:
             if error.name in self._seen:
                 self._skip(step.number, step.number, 1, f"without the variable {error.name!r}, which others have")
@@ -272,10 +318,3 @@ def _with_newest(retention: Retention) -> Retention:
     if retention.consumers and not retention.last:
         return Retention(1, retention.consumers, retention.first, retention.precious_every)
     return retention
-
-
-def _is_loose(attribute: str, variables: Sequence[str]) -> bool:
-    """It belongs to no variable, and describes no mesh of the source's variables."""
-    return not attribute.startswith(_MESH_ATTRIBUTES) and not any(
-        attribute.startswith(f"{name}/") for name in variables
-    )

@@ -10,10 +10,12 @@ from inspect import Parameter, signature
 from typing import Any
 
 from forebay import Address, Notice, Retention, Step, Stream
-from forebay.connectors.derive.derivation import Operation, Progress, SkippedSteps, derive_stream, workers_by_default
+from forebay.connectors.derive.derivation import Progress, SkippedSteps, derive_stream, workers_by_default
 from forebay.connectors.derive.expression import Expression
 from forebay.connectors.derive.function import UserFunction, load_function
+from forebay.connectors.derive.making import maker_of
 from forebay.connectors.derive.precision import Packed, parse_precision
+from forebay.connectors.derive.recipe import Operation
 from forebay.connectors.derive.selection import parse_stride, parse_subset
 from forebay.connectors.derive.summaries import Summaries, parse_histogram
 from forebay.connectors.opening import followed_stream, opening_options
@@ -24,6 +26,8 @@ from forebay.options import flag, integer, text, unknown_option
 
 __all__ = ["derive"]
 
+#: How many steps a cluster makes at once, unless told otherwise: each is in memory here as a whole when it comes.
+_STEPS_AT_ONCE = 4
 _WRITING = ("grace", "durability", "when_full", "block_timeout", "checksums", "force")
 
 
@@ -48,6 +52,7 @@ def derive(
     replace: bool = False,
     retention: Retention | str | None = None,
     workers: int | None = None,
+    on: str | None = None,
     on_progress: Callable[[Progress, Step], object] | None = None,
     on_skip: Callable[[SkippedSteps], object] | None = None,
     on_notice: Callable[[Notice], object] | None = None,
@@ -102,7 +107,11 @@ def derive(
     retention : Retention or str, optional
         Of ``output``; not given: as it is, or all.
     workers : int, optional
-        Threads that compute; not given: half of the processors, four at most.
+        Threads that compute; not given: half of the processors, four at most. With ``on``: steps that the cluster makes
+        at once; not given: four.
+    on : str, optional
+        A cluster that makes the steps, ``"dask://HOST:PORT"`` or ``"ray://HOST:PORT"``. Its workers read the source for
+        themselves; a step as a whole travels back, to be written here in its order.
     on_progress : callable, optional
         Called with :class:`Progress` and the source's step after each step.
     on_skip : callable, optional
@@ -126,7 +135,9 @@ def derive(
     StreamInterruptedError, StreamFailedError
         The source has lost its writers; the next call continues.
     UnsupportedError
-        An element type that numexpr does not know.
+        An element type that numexpr does not know; or a library is not installed.
+    UnavailableError
+        The cluster does not answer, or could not make a step; the next call continues.
     """
     opening = opening_options(options)
     writing = {name: options.pop(name) for name in _WRITING if name in options}
@@ -151,13 +162,17 @@ def derive(
             from forebay.connectors.derive.evaluation import Expressions, threads_limited
 
             operations.append(Expressions(parsed))
-            computing.enter_context(threads_limited(workers_by_default() if workers is None else workers))
+            if on is None:
+                computing.enter_context(threads_limited(workers_by_default() if workers is None else workers))
         operations += after
+        maker = computing.enter_context(maker_of(on))
         stream = computing.enter_context(followed_stream(source, instance, opening, timeout=timeout))
         return derive_stream(
             stream,
             output,
             operations,
+            maker,
+            ahead=1 if on is None else workers or _STEPS_AT_ONCE,
             instance=instance,
             variables=variables,
             consumer=consumer,

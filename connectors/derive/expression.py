@@ -223,7 +223,7 @@ class _Check:
 
     def _check_power(self, node: ast.expr, base: ast.expr, exponent: ast.expr) -> None:
         """Powers of constants are computed before numexpr sees an element, with as many digits as it takes."""
-        if not any(isinstance(part, ast.Name) for part in ast.walk(base)):
+        if not any(isinstance(part, ast.Name) for operand in (base, exponent) for part in ast.walk(operand)):
             raise self._refusal(node, "a power or shift of a number: write the number that it makes")
         while isinstance(exponent, ast.UnaryOp):
             exponent = exponent.operand

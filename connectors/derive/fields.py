@@ -88,6 +88,10 @@ class Field(ABC):
     def read(self, box: Box) -> Array:
         """The elements of a box; one of ``boxes``, or any other part of a global array."""
 
+    def content(self, box: Box) -> Any:
+        """What is written of one of ``boxes``."""
+        return self.read(box)
+
     def extremes(self) -> tuple[float, float] | None:
         """Smallest and largest finite element; None: there is none."""
         found: list[float] = []
@@ -101,11 +105,11 @@ class Field(ABC):
     def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
         """Writes one of ``boxes`` into a step."""
         if self.is_value:
-            step.write(name, self.read(box))
+            step.write(name, self.content(box))
         elif self.is_local:
-            step.write(name, self.read(box), kind=ShapeKind.LOCAL_ARRAY, dims=self.dims)
+            step.write(name, self.content(box), kind=ShapeKind.LOCAL_ARRAY, dims=self.dims)
         else:
-            step.write(name, self.read(box), shape=self.shape, start=box.start, dims=self.dims)
+            step.write(name, self.content(box), shape=self.shape, start=box.start, dims=self.dims)
 
 
 #: By name, in the order in which they are written.
@@ -139,6 +143,7 @@ class SourceField(Field):
         self.shape = variable.shape
         self.is_local = variable.kind is ShapeKind.LOCAL_ARRAY
         self._variable = variable
+        self._has_blocks = variable.kind in (ShapeKind.GLOBAL_ARRAY, ShapeKind.JOINED_ARRAY)
         if variable.kind is ShapeKind.LOCAL_VALUE:
             # As readers see them: an array with an element for each rank.
             self.boxes = (Box(0, (0,), variable.shape),)
@@ -157,7 +162,16 @@ class SourceField(Field):
         """A read-only view where one block has all of it."""
         if self.is_local:
             return np.asarray(self._variable.block(box.number))
-        return np.asarray(self._variable[box.slices] if box.count else self._variable[...])
+        if not box.count:
+            return np.asarray(self._variable[...])
+        # Within one block that is read alone: of an array with uncovered cells, reading otherwise warns.
+        if self._has_blocks and box.number < len(self.boxes):
+            own = self.boxes[box.number]
+            places = list(zip(box.start, box.count, own.start, own.count, strict=True))
+            if all(first <= start and start + count <= first + extent for start, count, first, extent in places):
+                block = np.asarray(self._variable.block(box.number))
+                return block[tuple(slice(start - first, start - first + count) for start, count, first, _ in places)]
+        return np.asarray(self._variable[box.slices])
 
     def extremes(self) -> tuple[float, float] | None:
         """Those that the blocks' statistics tell, without reading them."""
@@ -166,12 +180,9 @@ class SourceField(Field):
             return super().extremes()
         return float(low), float(high)
 
-    def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
+    def content(self, box: Box) -> Any:
         """Texts are single values, which NumPy's arrays do not hold everywhere."""
-        if self.is_value and self.dtype.kind in "TO":
-            step.write(name, self._variable.item())
-        else:
-            super().write(step, name, box)
+        return self._variable.item() if self.is_value and self.dtype.kind in "TO" else self.read(box)
 
 
 class ComputedField(Field):

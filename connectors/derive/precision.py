@@ -101,13 +101,14 @@ class _PackedField(Field):
     def read(self, box: Box) -> Array:
         values = self._whole.read(box)
         missing = np.isnan(values)
-        places = (values.astype(np.float64) - self._low) / self._scale
-        np.rint(places, out=places)
+        with np.errstate(over="ignore", invalid="ignore"):
+            places = np.rint((values.astype(np.float64) - self._low) / self._scale)
         outside = ~missing & ~((values >= self._low) & (values <= self._high))
         if outside.any():
+            first = values[outside].flat[0]
             raise InvalidArgumentError(
-                f"{self._name!r} has {values[outside].flat[0]!s}, which lies outside {self._low:g} to {self._high:g}: "
-                "give a wider range, bits=N:LOW:HIGH"
+                f"{self._name!r} has {first!s}, which lies outside {self._low:g} to {self._high:g}: "
+                + ("give a wider range, bits=N:LOW:HIGH" if np.isfinite(first) else "packed data have no infinities")
             )
         # What rounding brings above the last number belongs to that.
         packed: Array = np.where(missing, self._fill, np.minimum(places, self._fill - 1)).astype(self.dtype)

@@ -113,9 +113,9 @@ class _PartField(Field):
             whole.attributes,
         )
         ends = [extent if end is None else end for extent, (_, end, _) in zip(whole.shape, ranges, strict=False)]
-        self._firsts = tuple(first for first, _, _ in ranges)
-        self._distances = tuple(distance for _, _, distance in ranges)
-        self.shape = () if self.is_local else tuple(map(_length, self._firsts, ends, self._distances))
+        self.firsts = tuple(first for first, _, _ in ranges)
+        self.distances = tuple(distance for _, _, distance in ranges)
+        self.shape = () if self.is_local else tuple(map(_length, self.firsts, ends, self.distances))
         boxes = []
         for box in whole.boxes:
             part = self._local_part(box) if self.is_local else self._part(box, ends)
@@ -125,25 +125,25 @@ class _PartField(Field):
 
     def read(self, box: Box) -> Array:
         if self.is_local:
-            return self._whole.read(box)[tuple(slice(None, None, distance) for distance in self._distances)]
+            return self._whole.read(box)[tuple(slice(None, None, distance) for distance in self.distances)]
         start = tuple(
             first + place * distance
-            for first, place, distance in zip(self._firsts, box.start, self._distances, strict=True)
+            for first, place, distance in zip(self.firsts, box.start, self.distances, strict=True)
         )
         count = tuple(
             (extent - 1) * distance + 1 if extent else 0
-            for extent, distance in zip(box.count, self._distances, strict=True)
+            for extent, distance in zip(box.count, self.distances, strict=True)
         )
         if 0 in count:
             return np.empty(box.count, self.dtype)
         values = self._whole.read(Box(box.number, start, count))
-        return values[tuple(slice(None, None, distance) for distance in self._distances)]
+        return values[tuple(slice(None, None, distance) for distance in self.distances)]
 
     def _part(self, box: Box, ends: Sequence[int]) -> Box | None:
         """What is left of a block, in places of the new array."""
         start, count = [], []
         for at, extent, first, end, distance in zip(
-            box.start, box.count, self._firsts, ends, self._distances, strict=True
+            box.start, box.count, self.firsts, ends, self.distances, strict=True
         ):
             low = -(-max(at - first, 0) // distance)
             high = _length(first, min(at + extent, end), distance)
@@ -154,7 +154,7 @@ class _PartField(Field):
         return Box(box.number, tuple(start), tuple(count))
 
     def _local_part(self, box: Box) -> Box:
-        return Box(box.number, (), tuple(map(_length, (0,) * len(box.count), box.count, self._distances)))
+        return Box(box.number, (), tuple(map(_length, (0,) * len(box.count), box.count, self.distances)))
 
 
 def _length(first: int, end: int, distance: int) -> int:
@@ -163,18 +163,33 @@ def _length(first: int, end: int, distance: int) -> int:
 
 
 def _move_grid(before: Fields, after: Fields, attributes: dict[str, Any]) -> None:
-    """Changes the attributes ``origin`` and ``spacing`` of the grid of three-dimensional arrays (x, y, z)."""
-    parts = [made for name, made in after.items() if made is not before[name] and made.ndim == 3 and not made.is_local]
-    if not parts or not isinstance(parts[0], _PartField):
-        return
-    firsts, distances = parts[0]._firsts[::-1], parts[0]._distances[::-1]
-    spacing = _three(attributes.get("spacing", 1.0))
-    origin = _three(attributes.get("origin", 0.0))
+    """Changes ``origin`` and ``spacing`` of the grid of three-dimensional arrays (x, y, z), and of each level of
+    refinement; the whole grid's are those of level 0.
+    """
+    moved: set[str] = set()
+    for name, made in after.items():
+        level = re.match(r"level_([0-9]+)/", name)
+        if made is before[name] or not isinstance(made, _PartField) or made.is_local:
+            continue
+        if made.ndim != 3 and (level is None or made.ndim > 3):
+            continue
+        for prefix in {level[0] if level else "", "" if level is None or level[1] == "0" else level[0]} - moved:
+            moved.add(prefix)
+            _move(made, attributes, prefix)
+
+
+def _move(part: _PartField, attributes: dict[str, Any], prefix: str) -> None:
+    if prefix and not {f"{prefix}origin", f"{prefix}spacing"} & attributes.keys():
+        return  # the level follows from the whole grid's
+    spacing = _three(attributes.get(f"{prefix}spacing", 1.0))
+    origin = _three(attributes.get(f"{prefix}origin", 0.0))
     if spacing is None or origin is None:
         return
+    firsts = np.array([*part.firsts[::-1], 0, 0][:3])
+    distances = np.array([*part.distances[::-1], 1, 1][:3])
     # Each value stands for its cell: the first cell of the part begins where that element's did.
-    attributes["origin"] = origin + np.array(firsts) * spacing
-    attributes["spacing"] = spacing * np.array(distances)
+    attributes[f"{prefix}origin"] = origin + firsts * spacing
+    attributes[f"{prefix}spacing"] = spacing * distances
 
 
 def _three(value: AttributeValue) -> Array | None:

@@ -89,12 +89,12 @@ def _statistics(name: str, field: Field) -> Fields:
             continue
         low = block.min() if low is None else min(low, block.min())
         high = block.max() if high is None else max(high, block.max())
-        own = float(block.mean(dtype=np.float64))
         # Infinities make mean and deviation infinite or NaN, as they do in NumPy.
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
+            own = float(block.mean(dtype=np.float64))
             own_squares = float(np.square(block - np.float64(own)).sum())
             total = count + block.size
-            squares += own_squares + (own - mean) ** 2 * count * block.size / total
+            squares += own_squares + float(np.square(np.float64(own - mean))) * count * block.size / total
             mean += (own - mean) * block.size / total
         count = total
     none = np.dtype(field.dtype).type(0) if field.dtype.kind in "iu" else np.float64(np.nan)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import DeadlineExceededError, RefusedError, StorageError
+from forebay.files.open_writers import is_being_written
 from forebay.workflows.files import nfs
 from forebay.workflows.files.daemons import end_daemons, find_daemons
 from forebay.workflows.files.driver_state import STATE_NAME
@@ -38,6 +39,27 @@ _ID = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
 _NODES = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
 _MORE = {**_NODES, "n3": "127.0.0.3"}
 _NOBODY = 65534
+#: Opens a file by libnfs, writes, and closes it when its input has ended.
+_HOLDER = """
+import ctypes, os, sys
+url, name = (text.encode() for text in sys.argv[1:])
+nfs = ctypes.CDLL("libnfs.so.13")
+for call in (nfs.nfs_init_context, nfs.nfs_parse_url_dir):
+    call.restype = ctypes.c_void_p
+nfs.nfs_get_error.restype = ctypes.c_char_p
+context = ctypes.c_void_p(nfs.nfs_init_context())
+where = ctypes.cast(nfs.nfs_parse_url_dir(context, url), ctypes.POINTER(ctypes.c_char_p))
+file = ctypes.c_void_p()
+def must(status):
+    assert status >= 0, nfs.nfs_get_error(context)
+must(nfs.nfs_mount(context, ctypes.c_char_p(where[0]), ctypes.c_char_p(where[1])))
+must(nfs.nfs_open2(context, name, os.O_WRONLY | os.O_CREAT, 0o644, ctypes.byref(file)))
+must(nfs.nfs_write(context, file, ctypes.c_uint64(5), b"water"))
+print("open", flush=True)
+sys.stdin.read()
+must(nfs.nfs_close(context, file))
+print("closed", flush=True)
+"""
 _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
@@ -195,6 +217,27 @@ def _is_dying(pid: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     pending = re.findall(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", status, re.MULTILINE)
     return any(int(mask, 16) & _SIGKILL_BIT for mask in pending) or "(zombie)" in status
+
+
+def test_the_home_sees_which_files_a_node_has_open_for_writing(
+    driver: Callable[[], NfsDriver], drivers: Path, tree: Path
+) -> None:
+    """What `--complete closed` and `--wait-closed` ask."""
+    folder = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)
+    command = ["/usr/bin/python3", "-c", _HOLDER, url(drivers, "n1.1", ""), "data"]
+    try:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            assert client.stdin is not None
+            assert client.stdout.readline() == b"open\n"
+            assert is_being_written(folder, "data") is True
+            client.stdin.close()
+            assert client.stdout.readline() == b"closed\n"
+        # The server itself opens a file to sync it, and lets go of it after 5 s.
+        wait_for(lambda: is_being_written(folder, "data") is False, "the server to close it", 30)
+        assert (tree / "data").read_bytes() == b"water"
+    finally:
+        os.close(folder)
 
 
 def test_a_folder_is_never_shown(drivers: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ of the locks of a node that is cut off.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import stat
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.files.open_writers import is_being_written
 from forebay.workflows.files import seal
 from forebay.workflows.files.node_mounts import NFS_OPTIONS
 from tests.files.shown_tree import HOME, USER, ShownTree, shown_tree
@@ -77,6 +79,30 @@ def test_a_mount_is_sealed_only_while_nothing_is_open_for_writing(shown: ShownTr
     assert home.ask("get", "more") == "x"
     assert stat.S_ISREG(home.ask("stat", "more")["mode"])
     guest.run("kill $(cat /run/hidden)")
+
+
+def test_the_home_sees_which_files_a_node_has_open_for_writing(shown: ShownTree) -> None:
+    """What `--complete closed` and `--wait-closed` ask; large files are synced by the server itself, too."""
+    node = shown.actor("n1")
+    folder = os.open(shown.tree, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for size in (1, 8 << 20):
+            file = node.ask("open", "watched", "O_WRONLY|O_CREAT")
+            assert is_being_written(folder, "watched") is True
+            node.ask("pwrite", file, "x" * size, 0)
+            node.ask("fsync", file)
+            mapping = node.ask("map", node.ask("open", "watched", "O_RDWR"), 1)
+            node.ask("close", file)
+            assert is_being_written(folder, "watched") is True
+            node.ask("unmap", mapping)
+            node.close()
+            node = shown.actor("n1")
+            wait_for(lambda: is_being_written(folder, "watched") is False, "the server to close it", 30)
+            assert node.ask("get", "watched") == "x" * size
+            assert is_being_written(folder, "watched") is False
+    finally:
+        os.close(folder)
+        node.close()
 
 
 # crash-matrix: Files of a job on a node | the network, cut for less than the lease | the node keeps its locks, and goes on

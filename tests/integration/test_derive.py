@@ -112,6 +112,7 @@ def test_values_are_those_of_numexpr_and_numpy_and_blocks_stay(flow: str, out: s
         ("r = i * 3 - 1", lambda a: a["i"] * 3 - 1),
         ("r = f > 50", lambda a: (a["f"] > 50).astype(np.uint8)),
         ("r = where(f > 50, d, -d)", lambda a: np.where(a["f"] > 50, a["d"], -a["d"])),
+        ("r = 4 ** (f * 0)", lambda a: 4 ** (a["f"] * 0)),
         ("r = d ** 2 + scale", lambda a: a["d"] ** 2 + 2.5),
         ("r = real(z) + imag(z)", lambda a: a["z"].real + a["z"].imag),
         ("r = f + d", lambda a: a["f"] + a["d"]),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +171,18 @@ def test_nan_and_infinities_count_as_the_page_says(flow: str, out: str) -> None:
         step["none"] = np.array([np.nan])
         step["empty"] = np.zeros((0,), np.int32)
         step["endless"] = np.array([np.inf, 1.0])
-    derive(flow, out, statistics=True, histograms=["a:2", "none:2", "endless:2"])
+        step["both"] = np.array([np.inf, -np.inf])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        derive(flow, out, statistics=True, histograms=["a:2", "none:2", "endless:2"])
+    with pytest.raises(InvalidArgumentError, match=r"inf, .*packed data have no infinities"):
+        derive(flow, f"{out}-packed", variables=["endless"], precision="bits=12")
     step_read = only_step(out)
     assert [step_read[f"a_{name}"].item() for name in ("min", "max", "mean", "std", "count")] == [1, 3, 2, 1, 2]
     assert np.isnan(step_read["none_mean"].item())
     assert [step_read[f"{name}_count"].item() for name in ("none", "empty", "endless")] == [0, 0, 2]
     assert step_read["endless_max"].item() == np.inf
+    assert np.isnan(step_read["both_std"].item())
     assert step_read["a_histogram"][...].tolist() == [1, 1]
     assert step_read["none_histogram"][...].tolist() == [0, 0]
     assert step_read["endless_histogram"][...].sum() == 1
@@ -250,3 +257,39 @@ def test_mistaken_operations_say_what_is_meant(flow: str, out: str, field: NDArr
         with pytest.raises(InvalidArgumentError, match=advice) as refused:
             derive(flow, out, **options)
         assert len(str(refused.value)) < 300
+
+
+@pytest.fixture
+def levels(flow: str) -> str:
+    """Two levels, of which the finer one covers a part, in two blocks."""
+    with forebay.open(flow, "w") as stream, stream.step() as step:
+        for level, spacing in ((0, 0.5), (1, 0.25)):
+            step.attributes[f"level_{level}/spacing"] = np.full(3, spacing)
+            step.attributes[f"level_{level}/origin"] = np.array([1.0, 2.0, 3.0])
+        step.attributes["spacing"], step.attributes["origin"] = np.full(3, 0.5), np.array([1.0, 2.0, 3.0])
+        step.write("level_0/u", np.ones((4, 4, 4)))
+        for start in ((2, 2, 2), (4, 2, 2)):
+            step.write("level_1/u", np.full((2, 4, 4), 2.0), shape=(8, 8, 8), start=start)
+    return flow
+
+
+def test_levels_of_refinement_keep_what_they_cover_and_where_they_lie(levels: str, out: str, tmp_path: Path) -> None:
+    module = tmp_path / "double.py"
+    module.write_text("def double(fields):\n    return {name: 2 * field for name, field in fields.items()}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # each covered cell is read within its block
+        derive(levels, out, subset="2:8,:,:", variables=["level_1/u"])
+        derive(levels, f"{out}-x", expressions="level_1 = 3 * u", names={"u": "level_1/u"})
+        derive(levels, f"{out}-s", stride=2)
+    part, strided = only_step(out), only_step(f"{out}-s")
+    assert [block.start for block in part["level_1/u"].blocks] == [(0, 2, 2), (2, 2, 2)]
+    np.testing.assert_allclose(part.attributes["level_1/origin"], [1, 2, 3.5])
+    np.testing.assert_allclose(part.attributes["origin"], [1, 2, 3])
+    assert only_step(f"{out}-x")["level_1"].block(1).tolist() == np.full((2, 4, 4), 6.0).tolist()
+    assert [block.count for block in strided["level_1/u"].blocks] == [(1, 2, 2), (1, 2, 2)]
+    for name, spacing in (("", 1.0), ("level_0/", 1.0), ("level_1/", 0.5)):
+        np.testing.assert_allclose(strided.attributes[f"{name}spacing"], np.full(3, spacing))
+    derive(levels, f"{out}-f", function=f"{module}:double")
+    made = only_step(f"{out}-f")["level_1/u"]
+    assert [block.start for block in made.blocks] == [(2, 2, 2), (4, 2, 2)]
+    assert made.block(0).tolist() == np.full((2, 4, 4), 4.0).tolist()

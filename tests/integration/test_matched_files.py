@@ -321,6 +321,18 @@ def test_what_somebody_else_put_there_is_not_replaced(
     assert not (out / "chk00000" / "mine").exists()
 
 
+def test_a_folder_that_is_not_there_is_an_error_unless_it_may_come(
+    files: Path, out: Path, job: Callable[..., MatchedFilesJob]
+) -> None:
+    with pytest.raises(NotFoundError, match="there is no such folder"):
+        stage(job())
+    with following(job(follow=True)) as stage_later:
+        stage_later.end()
+    assert stage_later.result["staged"] == 0
+    (files / "run").mkdir()
+    assert stage(job())["staged"] == 0
+
+
 def test_links_and_devices_are_not_taken(files: Path, out: Path, job: Callable[..., MatchedFilesJob]) -> None:
     run = files / "run"
     run.mkdir()

@@ -202,6 +202,14 @@ def test_started_again_it_continues(reservation: str, tmp_path: Path) -> None:
     assert (tmp_path / "flow.000001.vti").stat().st_ino == before
 
 
+def test_another_folder_gets_all_kept_steps(flow: str, tmp_path: Path) -> None:
+    for folder in ("one", "other", "one"):
+        assert told(publish(flow, tmp_path / folder, "--for", "paraview", "--json"))["steps"] == [0, 1, 2, 3]
+    write_flow(flow, 2, 5, mode="a", append_after=1)
+    for folder in ("one", "other"):
+        assert told(publish(flow, tmp_path / folder, "--for", "paraview", "--json"))["steps"] == [0, 1, 2, 3, 4]
+
+
 # crash-matrix: forebay publish | the producer is rewound by a restart | withdrawn steps leave the index before their files go
 def test_withdrawn_steps_are_taken_out(reservation: str, tmp_path: Path) -> None:
     address = f"{reservation}/flow"

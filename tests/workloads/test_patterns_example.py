@@ -69,3 +69,14 @@ def test_the_table_is_printed_for_another_folder(tmp_path: Path) -> None:
     assert lines[0].split() == ["method", "MB/s", "ratio", "writes", "of", "KiB", "written", "reads"]
     assert [line.split()[0] for line in lines[1:4]] == ["file-per-process", "independent", "sieving"]
     assert len(lines) == 7
+
+
+def test_matched_aggregators_spread_the_bytes_evenly_over_the_servers() -> None:
+    program = str(EXAMPLES / "24_patterns" / "servers.py")
+    done = subprocess.run(
+        [sys.executable, program, "--json"], capture_output=True, text=True, timeout=seconds(110), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {row["aggregators"]: row for row in json.loads(done.stdout)}
+    assert {number: row["matched"] for number, row in rows.items()} == {1: False, 2: True, 3: False, 4: True}
+    assert [round(row["busiest"], 2) for row in rows.values()] == [1, 0.5, 0.67, 0.5]

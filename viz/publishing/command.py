@@ -23,6 +23,8 @@ from forebay.errors import InvalidArgumentError
 from forebay.viz.publishing.publication import FileFormat, Publication, Viewer
 
 if TYPE_CHECKING:
+    from forebay import Stream
+    from forebay.follower import StartText
     from forebay.viz.publishing.idx import IdxPublication
 
 __all__ = ["app"]
@@ -78,7 +80,8 @@ def publish(
         else:
             publication = Publication(folder, viewer, source.address.stream, names, file_format=file_format)
         with tells_interruption() as outcome:
-            for step in source.follow(consumer, timeout=timeout_seconds, ack="manual"):
+            start = _start(source, consumer, publication.steps)
+            for step in source.follow(consumer, timeout=timeout_seconds, start=start, ack="manual"):
                 with step:
                     left_out = publication.publish(step)
                     step.ack()
@@ -91,3 +94,9 @@ def publish(
     else:
         console().print(Text(f"{published} steps published; open {publication.index}"), soft_wrap=True)
     return int(outcome.status)
+
+
+def _start(source: Stream, consumer: str, published: list[int]) -> StartText:
+    """Where the consumer was; from the oldest step if it has put steps into another folder that this one lacks."""
+    position = next((known.position for known in source.info.consumers if known.name == consumer), 0)
+    return "cursor" if position <= (published[-1] + 1 if published else 0) else "oldest"

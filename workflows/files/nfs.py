@@ -93,7 +93,7 @@ NFSV4 {{
   Server_Scope = "forebay-{id}"; Server_Owner = "forebay-{id}";
 }}
 NFS_KRB5 {{ Active_krb5 = false; }}
-MDCACHE {{ Entries_HWMark = 20000; }}
+MDCACHE {{ Entries_HWMark = 20000; FD_LWMark_Percent = 0; LRU_Run_Interval = 5; }}
 LOG {{ Default_Log_Level = WARN; }}
 """
 

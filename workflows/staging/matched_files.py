@@ -169,6 +169,8 @@ class _MatchedFiles:
                 self._reporter.progress.item = ""
                 self._reporter.update(at_once=True)
                 self._names.wait(ending.fileno())
+        if not (self._names.is_there or self._job.follow or self._log.done_names):
+            raise NotFoundError("there is no such folder in the reservation", self._path_of("").rstrip("/"))
         self._check_nothing_lacks()
         return self._result(ended_by, kept)
 

@@ -61,6 +61,11 @@ class AppearingNames:
         self._folder = -1
         self._is_there = False
 
+    @property
+    def is_there(self) -> bool:
+        """The last scan has found the folder."""
+        return self._is_there
+
     def scan(self) -> Scan:
         """Looks at the whole folder.
 

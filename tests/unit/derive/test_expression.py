@@ -13,6 +13,7 @@ from forebay.connectors.derive.expression import FUNCTIONS, Expression, parse_al
 from forebay.errors import InvalidArgumentError
 
 ALLOWED = [
+    ("s = 10**(u / 10)", ("u",), "10 ** (v0 / 10)"),
     ("s = sqrt(u*u + v*v)", ("u", "v"), "sqrt(v0 * v0 + v1 * v1)"),
     ("s = -u / 2", ("u",), "-v0 / 2"),
     ("s = u ** 2 - 1.5e-3", ("u",), "v0 ** 2 - 0.0015"),
@@ -86,6 +87,7 @@ REFUSED = [
     "s = 9**9**9**9",
     "s = u + 9**99999",
     "s = u * 2**3",
+    "s = 2**(9**9 + u)",
     "s = u ** 9**9",
     "s = u ** (9*9*9)",
     "s = u ** 65",

@@ -31,7 +31,7 @@ def test_a_writer_is_seen_until_it_closes_the_file(folder: int, tmp_path: Path) 
     assert is_being_written(folder, "a.nc") is False
 
 
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "fuse.sshfs", "fuse", "beegfs"])
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "fuse.sshfs", "fuse.juicefs", "fuse", "beegfs"])
 def test_nobody_can_tell_where_other_nodes_or_programs_write(
     folder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
