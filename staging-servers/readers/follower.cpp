@@ -16,6 +16,10 @@ Follower::~Follower() {
 
 void Follower::open(const wire::ReaderOpenT& asked, Followers* found, Deadline deadline) {
   asked_ = asked;
+  // What it holds, and knows of its group, is its session's.
+  asked_.pins = {};
+  asked_.gone = {};
+  asked_.told = {};
   min_watermark = static_cast<Watermark>(asked.min_watermark);
   latest_only = asked.latest_only;
   distribution = static_cast<StepDistribution>(asked.distribution);

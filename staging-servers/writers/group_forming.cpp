@@ -14,7 +14,6 @@
 namespace forebay::server {
 namespace {
 
-constexpr std::size_t group_bytes_max = 4096;
 constexpr std::size_t original_name_bytes_max = 4096;
 constexpr std::size_t missing_listed_max = 16;
 
@@ -36,10 +35,10 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& asked) const
                              asked.ranks_source),
                  where};
   }
-  if (asked.group.size() > group_bytes_max) {
+  if (asked.group.size() > storage::group_bytes_max) {
     return Error{
         ErrorCode::invalid_argument,
-        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, asked.group.size()),
+        fmt::format("a group id can have at most {} bytes, this one has {}", storage::group_bytes_max, asked.group.size()),
         where};
   }
   if (asked.run.size() > storage::run_bytes_max) {
@@ -102,6 +101,8 @@ void GroupForming::add(WriterSession& session, std::uint32_t request, const wire
   candidate.session = &session;
   candidate.request = request;
   candidate.asked = asked;
+  candidate.asked.gone = {};
+  candidate.asked.near = {};
   candidate.since_ns = wall_clock_ns();
   const Deadline deadline = Deadline::after_ms(asked.open_timeout_ms);
   if (!deadline.is_never()) {

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <utility>
 #include <vector>
+
+#include <forebay/reader.h>
 
 #include "protocol/message.h"
 #include "tests/unit/server/server_fixture.h"
@@ -22,6 +25,14 @@ std::vector<std::byte> header_of(MessageType type, std::uint32_t body_bytes) {
   header.request = 1;
   const auto bytes = std::as_bytes(std::span(&header, 1));
   return {bytes.begin(), bytes.end()};
+}
+
+/// All of a long message, before anything is waited for.
+template <class Object>
+void send_whole(RawClient& client, MessageType type, const Object& object) {
+  const auto body = protocol::pack(object);
+  client.send_bytes(header_of(type, static_cast<std::uint32_t>(body.size())));
+  client.send_bytes(std::as_bytes(std::span(body.data(), body.size())));
 }
 
 class DoorLimitsTest : public ServerTest {
@@ -87,6 +98,43 @@ TEST_F(DoorLimitsTest, requests_under_way_are_bounded) {
   EXPECT_EQ(RawClient::failure(client.call(MessageType::step_begin, begin)), ErrorCode::busy);
   EXPECT_TRUE(client.ended());
   expect_alive();
+}
+
+TEST_F(DoorLimitsTest, what_an_open_keeps_while_it_waits_is_bounded_in_all) {
+  // A reader that came back before its stream did: its list of pins is a mebibyte.
+  wire::ReaderOpenT asked = reader_open({}, "later");
+  asked.resume = true;
+  asked.open_timeout_ms = -1;
+  asked.pins.assign(65536, wire::StepKey(0, 1, 0));
+  std::vector<RawClient> readers;
+  for (int count = 0; count < 5; ++count) {
+    readers.push_back(connect());
+    send_whole(readers.back(), MessageType::reader_open, asked);
+  }
+  EXPECT_TRUE(readers.back().ended());
+  readers.clear();
+  // A rank whose group never is whole.
+  wire::WriterOpenT opens = writer_open(0, 2);
+  opens.retention.assign(3 * mib, 'x');
+  RawClient rank = connect();
+  send_whole(rank, MessageType::writer_open, opens);
+  opens.stream = "other";
+  RawClient another = connect();
+  send_whole(another, MessageType::writer_open, opens);
+  EXPECT_TRUE(another.ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, texts_of_an_open_are_short) {
+  wire::ReaderOpenT asked = reader_open();
+  asked.ranks_source.assign(1025, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), ErrorCode::invalid_argument);
+  asked = reader_open();
+  asked.group.assign(4097, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), ErrorCode::invalid_argument);
+  wire::WriterOpenT opens = writer_open();
+  opens.ranks_source.assign(1025, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, opens)), ErrorCode::protocol);
 }
 
 /// One request is as much as is dealt with at once.
