@@ -137,6 +137,28 @@ TEST_F(DoorLimitsTest, texts_of_an_open_are_short) {
   EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, opens)), ErrorCode::protocol);
 }
 
+TEST_F(DoorLimitsTest, a_list_of_steps_to_drop_that_repeats_one_is_dealt_with_once) {
+  RawClient client = writer();
+  write_step(client, 0);
+  RawClient holder = reader(reader_open());
+  ASSERT_TRUE(wait_step(holder)->step->pinned);
+  for (int number = 0; number < 500; ++number) {
+    wire::ReaderOpenT asked = reader_open("c" + std::to_string(number));
+    asked.start_kind = static_cast<std::uint8_t>(Start::Kind::next);
+    ASSERT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), std::nullopt);
+  }
+  write_step(client, 1);
+  wire::StepsDropT drop;
+  drop.reservation = "res";
+  drop.stream = "flow";
+  // The last one is held, so that all of it is looked at and nothing goes.
+  drop.steps.assign(400'000, 1);
+  drop.steps.push_back(0);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::steps_drop, drop)), ErrorCode::refused);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+}
+
 /// One request is as much as is dealt with at once.
 class ShortTurnsTest : public ServerTest {
  protected:
