@@ -165,7 +165,8 @@ void Server::accept_remote_clients() {
 
 void Server::keep(std::unique_ptr<Connection> connection, Strangers& strangers, const std::string& whose) {
   Connection& kept = *connection;
-  connections_.emplace(++connection_numbers_, std::move(connection));
+  kept.number = ++connection_numbers_;
+  connections_.emplace(kept.number, std::move(connection));
   strangers.add(kept, whose);
   while (Connection* const surplus = strangers.surplus()) {
     // Who has said by now who it is stays.
@@ -211,7 +212,7 @@ void Server::remove(Connection& connection) {
   readers_->pins().forget_process(connection.peer().pid);
   strangers_like(connection).remove(connection);
   if (connection.has_place()) (connection.is_remote() ? remote_places_ : places_).give_back(connection.peer().uid);
-  std::erase_if(connections_, [&](const auto& entry) { return entry.second.get() == &connection; });
+  connections_.erase(connection.number);
   // It may have been the last that could write to a segment.
   reservations_->space_may_be_free();
 }

@@ -146,6 +146,7 @@ class Connection {
 
   /// Segments that this peer has a descriptor of.
   std::set<std::uint32_t> segments_sent;
+  std::uint64_t number = 0;  ///< by which its host finds it
 
   // connection_remote.cpp: of remote peers only
   bool is_remote() const noexcept { return peer_.remote.has_value(); }

@@ -55,7 +55,7 @@ void Follower::wait_for(Followers* found) {
 }
 
 void Follower::leave_opening() {
-  if (std::exchange(waiting_for_stream_, false)) registry_.remove_stream_waiter(*this);
+  if (std::exchange(waiting_for_stream_, false)) registry_.remove_stream_waiter(*this, wanted_path());
   if (waiting_in_ != nullptr) std::exchange(waiting_in_, nullptr)->writer_waits().remove(*this);
   if (open_timer_) loop_.cancel(*open_timer_);
   open_timer_.reset();

@@ -137,6 +137,26 @@ TEST_F(DoorLimitsTest, texts_of_an_open_are_short) {
   EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, opens)), ErrorCode::protocol);
 }
 
+TEST_F(DoorLimitsTest, groups_that_claim_to_have_a_million_ranks_are_told_at_once) {
+  std::vector<RawClient> ranks;
+  for (int count = 0; count < 300; ++count) {
+    ranks.push_back(connect());
+    ranks.back().send(MessageType::writer_open, writer_open(0, 1U << 20, "s" + std::to_string(count)));
+  }
+  // All have been dealt with once they are answered again.
+  for (RawClient& rank : ranks)
+    EXPECT_EQ(rank.call(MessageType::ranks_missing, wire::RanksMissingT()).type, MessageType::failure);
+  const auto began = std::chrono::steady_clock::now();
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  const auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+  ASSERT_EQ(answer->streams.size(), 300U);
+  EXPECT_EQ(
+      answer->streams.front()->waits.front()->waits_for,
+      "rank 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 1048559 more of 1048576 to open the stream");
+}
+
 TEST_F(DoorLimitsTest, a_list_of_steps_to_drop_that_repeats_one_is_dealt_with_once) {
   RawClient client = writer();
   write_step(client, 0);
