@@ -37,9 +37,9 @@ function(add_schemas name folder)
     # Depends on all schemas of the folder, because they may include one another.
     add_custom_command(OUTPUT "${output}"
       COMMAND flatbuffers::flatc --cpp --cpp-std c++17 --scoped-enums --gen-object-api
-        --cpp-include base/verified_vector.h -o "${output_dir}" "${schema}"
-      COMMAND "${CMAKE_COMMAND}" -D "FILE=${output}" -P "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake"
-      DEPENDS ${schemas} "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake"
+        --cpp-include base/verifier.h -o "${output_dir}" "${schema}"
+      COMMAND "${CMAKE_COMMAND}" -D "FILE=${output}" -P "${PROJECT_SOURCE_DIR}/cmake/own_verifier.cmake"
+      DEPENDS ${schemas} "${PROJECT_SOURCE_DIR}/cmake/own_verifier.cmake"
       COMMENT "Generating ${folder}/${stem}_generated.h" VERBATIM)
     list(APPEND outputs "${output}")
   endforeach()

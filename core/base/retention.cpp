@@ -10,6 +10,9 @@
 namespace forebay {
 namespace {
 
+/// As many as a stream has.
+constexpr std::size_t retention_consumers_max = 1024;
+
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -58,6 +61,10 @@ Result<Retention> parse_retention(std::string_view text) {
       for (std::string_view name : split(value, '+')) {
         if (!is_valid_name(name)) return bad_term(term);
         retention.consumers.emplace_back(name);
+      }
+      if (retention.consumers.size() > retention_consumers_max) {
+        return fail(ErrorCode::invalid_argument,
+                    "a retention can name at most " + std::to_string(retention_consumers_max) + " consumers");
       }
     } else {
       return bad_term(term);

@@ -9,10 +9,14 @@ from collections.abc import Iterable
 __all__ = ["near_names", "near_text"]
 
 _NAMES_MAX = 3
+#: What is longer is like no name: to compare it would take long.
+_CHARACTERS_MAX = 128
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:
     """Those of ``names`` that are most like ``name``, at most three, the likeliest first. Case does not matter."""
+    if len(name) > _CHARACTERS_MAX:
+        return []
     by_lower: dict[str, list[str]] = {}
     for known in sorted(names):
         by_lower.setdefault(known.lower(), []).append(known)

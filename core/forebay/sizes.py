@@ -24,8 +24,10 @@ _UNITS = {
     "TIB": 2**40,
     "PIB": 2**50,
 }
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+# Nothing can stand in two of its parts: what does not fit is found out in one pass.
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _SIZE_MAX = 2**63 - 1
+_CHARACTERS_MAX = 64
 
 
 def parse_size(size: int | str) -> int:
@@ -53,9 +55,10 @@ def parse_size(size: int | str) -> int:
         if not 0 <= size <= _SIZE_MAX:
             raise InvalidArgumentError(f"size {size} is out of range: 0 to 8 EiB")
         return size
-    match = _SIZE.fullmatch(size)
+    match = _SIZE.fullmatch(size.strip()) if len(size) <= _CHARACTERS_MAX else None
     if match is None:
-        raise InvalidArgumentError(f"{size!r} is not a size: write a number and a unit, for example '512MiB' or '2GiB'")
+        shown = f"{size[:_CHARACTERS_MAX]!r}{'...' if len(size) > _CHARACTERS_MAX else ''}"
+        raise InvalidArgumentError(f"{shown} is not a size: write a number and a unit, for example '512MiB' or '2GiB'")
     number, unit = match.groups()
     factor = _UNITS.get(unit.upper())
     if factor is None:

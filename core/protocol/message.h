@@ -14,6 +14,7 @@
 #include <forebay/result.h>
 
 #include "base/descriptor.h"
+#include "base/verifier.h"
 
 namespace forebay::protocol {
 
@@ -45,7 +46,7 @@ struct Message {
 template <class T>
 Result<const T*> body_of(const Message& message) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(message.body.data());
-  flatbuffers::Verifier verifier(data, message.body.size());
+  Verifier verifier(data, message.body.size());
   if (message.body.size() < 8 || !verifier.VerifyBuffer<T>(nullptr)) {
     return fail(ErrorCode::protocol,
                 std::string("malformed message of type ") + wire::EnumNameMessageType(message.type));

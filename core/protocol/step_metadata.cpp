@@ -5,13 +5,13 @@
 
 #include "base/bounds.h"
 #include "base/return_error.h"
+#include "base/verifier.h"
 
 namespace forebay::protocol {
 namespace {
 
 // A table takes at least 8 bytes, so that this bounds nothing but the verifier's own default.
-constexpr flatbuffers::uoffset_t tables_max = 1U << 28;
-constexpr flatbuffers::uoffset_t depth_max = 8;
+constexpr Verifier::Options limits{.max_depth = 8, .max_tables = 1U << 28};
 constexpr std::size_t bytes_max = std::size_t{1} << 31;
 
 template <class Vector>
@@ -177,7 +177,7 @@ Result<const format::AttributeTable*> decode_attributes(std::span<const std::byt
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   if (reinterpret_cast<std::uintptr_t>(data) % 8 != 0) return corrupt("the attribute table is not aligned");
   if (bytes.size() < 8 || bytes.size() > bytes_max) return corrupt("the attribute table has an impossible size");
-  flatbuffers::Verifier verifier(data, bytes.size(), depth_max, tables_max);
+  Verifier verifier(data, bytes.size(), limits);
   if (!verifier.VerifyBuffer<format::AttributeTable>(nullptr)) return corrupt("the attribute table is malformed");
   const auto* table = flatbuffers::GetRoot<format::AttributeTable>(data);
   if (table->attributes() == nullptr) return table;
@@ -192,7 +192,7 @@ Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::by
   if (bytes.size() < 12 || bytes.size() > bytes_max || reinterpret_cast<std::uintptr_t>(data) % 8 != 0) {
     return corrupt("the buffer has an impossible size");
   }
-  flatbuffers::Verifier verifier(data, bytes.size(), depth_max, tables_max);
+  Verifier verifier(data, bytes.size(), limits);
   if (!format::VerifyStepMetadataBuffer(verifier)) return corrupt("the buffer is malformed");
   const format::StepMetadata* metadata = format::GetStepMetadata(data);
   if (metadata->version() != step_metadata_version) {

@@ -12,6 +12,8 @@
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
+#include "base/verifier.h"
+
 namespace forebay::storage {
 
 /// Packs `record` (a FlatBuffers object, for example journal::StepCommittedT) into `builder`, whose earlier content
@@ -26,12 +28,12 @@ std::span<const std::uint8_t> pack_body(flatbuffers::FlatBufferBuilder& builder,
 /// The table at the root of `body`, verified. The body is aligned to 8 bytes.
 template <class Table>
 Result<const Table*> verified_body(std::span<const std::byte> body) {
-  flatbuffers::Verifier::Options options;
+  Verifier::Options options;
   // Every table takes at least a reference and a vtable offset: a checkpoint of many steps is large, not hostile.
   options.max_tables =
       std::max<flatbuffers::uoffset_t>(options.max_tables, static_cast<flatbuffers::uoffset_t>(body.size() / 8));
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(body.data());
-  flatbuffers::Verifier verifier(bytes, body.size(), options);
+  Verifier verifier(bytes, body.size(), options);
   if (!verifier.VerifyBuffer<Table>(nullptr)) return fail(ErrorCode::corrupt, "the record's body is malformed");
   return flatbuffers::GetRoot<Table>(bytes);
 }

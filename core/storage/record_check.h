@@ -27,6 +27,10 @@ inline constexpr std::size_t process_bytes_max = 128;
 
 /// Longest name of a run.
 inline constexpr std::size_t run_bytes_max = 4096;
+/// Longest id of a writer group or reader group.
+inline constexpr std::size_t group_bytes_max = 4096;
+/// Of what says where a number of ranks comes from.
+inline constexpr std::size_t ranks_source_bytes_max = 1024;
 
 /// Is it one of forebay::StreamStatus?
 bool is_stream_status(std::uint8_t value) noexcept;

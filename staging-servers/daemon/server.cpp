@@ -30,22 +30,30 @@ namespace {
 constexpr std::int64_t accept_pause_ms = 200;
 constexpr int accepted_at_once_max = 64;
 
-/// Of the descriptors that are not in reserve, an eighth is for those who have not said hello. Of the rest each client
-/// takes two at most: its connection, and its process.
+std::size_t descriptors_to_share() {
+  return descriptors_max() - descriptors_in_reserve();
+}
+
+/// Each keeps its journal open, as long as there is a stream: also after a restart, and then before anybody comes in.
+std::size_t places_for_streams() {
+  return descriptors_to_share() / 4;
+}
+
+/// Of the descriptors that are not in reserve, a quarter is for journals and an eighth for those who have not said
+/// hello. Of the rest each client takes two at most: its connection, and its process.
 std::size_t places_for_clients(const DoorLimits& limits) {
   if (limits.connections > 0) return limits.connections;
-  const std::size_t all = descriptors_max() - descriptors_in_reserve();
-  return (all - std::min(limits.strangers, all / 8)) / 2;
+  const std::size_t all = descriptors_to_share();
+  return (all - places_for_streams() - std::min(limits.strangers, all / 8)) / 2;
 }
 
 std::size_t places_for_strangers(const DoorLimits& limits) {
-  return std::min(limits.strangers, (descriptors_max() - descriptors_in_reserve()) / 8);
+  return std::min(limits.strangers, descriptors_to_share() / 8);
 }
 
 /// Descriptors that wait to be sent count as well: they take no more than a half of those for clients.
 std::uint64_t bytes_for_clients(const DoorLimits& limits) {
-  const std::uint64_t descriptors = descriptors_max() - descriptors_in_reserve();
-  return std::min(limits.unread_bytes, descriptors / 2 * Connection::descriptor_bytes);
+  return std::min(limits.unread_bytes, descriptors_to_share() / 2 * Connection::descriptor_bytes);
 }
 
 /// Why a server does not start, and what its operator can do about what the system said.
@@ -167,7 +175,8 @@ void Server::accept_remote_clients() {
 
 void Server::keep(std::unique_ptr<Connection> connection, Strangers& strangers, const std::string& whose) {
   Connection& kept = *connection;
-  connections_.emplace(++connection_numbers_, std::move(connection));
+  kept.number = ++connection_numbers_;
+  connections_.emplace(kept.number, std::move(connection));
   strangers.add(kept, whose);
   while (Connection* const surplus = strangers.surplus()) {
     // Who has said by now who it is stays.
@@ -213,7 +222,7 @@ void Server::remove(Connection& connection) {
   readers_->pins().forget_process(connection.peer().pid);
   strangers_like(connection).remove(connection);
   if (connection.has_place()) (connection.is_remote() ? remote_places_ : places_).give_back(connection.peer().uid);
-  std::erase_if(connections_, [&](const auto& entry) { return entry.second.get() == &connection; });
+  connections_.erase(connection.number);
   // It may have been the last that could write to a segment.
   reservations_->space_may_be_free();
 }
@@ -356,6 +365,17 @@ MemberShare* Server::find_share(const std::string& reservation_id) {
   for (const auto& [name, reservation] : reservations_->all())
     if (reservation->record().id == reservation_id && !reservation->retiring()) return reservation->share();
   return nullptr;
+}
+
+Result<void> Server::check_place_for_stream(uid_t owner) const {
+  if (owner == 0 || owner == ::geteuid()) return {};
+  const auto [all, own] = reservations_->count_streams(owner);
+  if (PlaceShares::may_take(places_for_streams(), all, own)) return {};
+  return fail(
+      ErrorCode::no_space,
+      fmt::format("the reservations of user {} have {} streams of the {} that this server takes, and the rest is "
+                  "kept for others; remove some with `forebay stream remove`",
+                  owner, own, places_for_streams()));
 }
 
 Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,

@@ -121,6 +121,7 @@ class Server final : public ConnectionHost,
   // ReservationHost
   const StreamServices& stream_services() override { return services_.value(); }
   std::uint64_t next_stream_number() override { return ++stream_numbers_; }
+  Result<void> check_place_for_stream(uid_t owner) const override;
   /// Writes down that this boot's recovery is whole, but for the streams that could not be checked.
   Result<void> note_boot() override;
   void purge_quarantine() override { reservations_->purge_quarantine(); }

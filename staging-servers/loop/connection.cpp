@@ -106,10 +106,11 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
 void Connection::count_unread() {
   if (closing_) return;
   const std::uint64_t now = socket_.unfinished_bytes() + (next_message_ ? next_message_->body.size() : 0) +
-                            socket_.unsent_bytes() + socket_.unsent_descriptors() * descriptor_bytes;
+                            socket_.unsent_bytes() + socket_.unsent_descriptors() * descriptor_bytes +
+                            (session_ ? session_->kept_bytes() : 0);
   const std::uint64_t before = std::exchange(unread_bytes_, now);
   if (host_.unread_bytes().change(peer_.uid, before, now)) return;
-  close("its user has as many bytes of unfinished messages and unread answers as it may");
+  close("its user has as many bytes of unfinished messages, long requests and unread answers as it may");
 }
 
 void Connection::answer_done(std::uint32_t request) {

@@ -64,6 +64,8 @@ class Session {
   virtual void closed(const std::string& reason) = 0;
   /// Somebody's rights in this reservation have changed: what uses it without the right ends.
   virtual void rights_changed([[maybe_unused]] const std::string& reservation) {}
+  /// What it keeps of what the peer has said, beside what the reservation's space bounds.
+  virtual std::size_t kept_bytes() const { return 0; }
   /// It reads or writes there.
   virtual bool uses([[maybe_unused]] const std::string& reservation) const { return false; }
 };
@@ -84,7 +86,7 @@ class ConnectionHost {
   virtual Result<void> admit(Connection& connection) = 0;
   /// The client has proved who it is, or has said hello, or will not any more.
   virtual void no_stranger(Connection& connection) = 0;
-  /// What of messages is unfinished, and what of answers is unread, by user.
+  /// What of messages is unfinished, or kept by sessions, and what of answers is unread, by user.
   virtual ByteShares& unread_bytes() = 0;
   /// Who has more to say than is dealt with at once.
   virtual UserTurns& turns() = 0;
@@ -144,6 +146,7 @@ class Connection {
 
   /// Segments that this peer has a descriptor of.
   std::set<std::uint32_t> segments_sent;
+  std::uint64_t number = 0;  ///< by which its host finds it
 
   // connection_remote.cpp: of remote peers only
   bool is_remote() const noexcept { return peer_.remote.has_value(); }

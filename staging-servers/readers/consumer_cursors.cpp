@@ -2,6 +2,7 @@
 #include "readers/consumer_cursors.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -108,18 +109,23 @@ void ConsumerCursors::set_back(std::uint64_t first) {
   }
 }
 
-bool ConsumerCursors::all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const {
-  return std::ranges::all_of(consumers, [&](const std::string& consumer) {
+std::uint64_t ConsumerCursors::first_not_passed(const std::vector<std::string>& consumers) const {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  for (const std::string& consumer : consumers) {
     const auto cursor = state_.cursors.find(consumer);
-    return cursor != state_.cursors.end() && cursor->second.position > step;
-  });
+    if (cursor == state_.cursors.end()) return 0;
+    first = std::min(first, cursor->second.position);
+  }
+  return first;
 }
 
-bool ConsumerCursors::any_needs(std::uint64_t step) const {
-  // Who may only read keeps no writer from dropping the oldest.
-  return std::ranges::any_of(state_.cursors, [&](const auto& entry) {
-    return entry.second.position <= step && !is_of_reader_only(entry.first);
-  });
+std::uint64_t ConsumerCursors::first_needed() const {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& [consumer, cursor] : state_.cursors) {
+    // Who may only read keeps no writer from dropping the oldest.
+    if (!is_of_reader_only(consumer)) first = std::min(first, cursor.position);
+  }
+  return first;
 }
 
 std::vector<ConsumerInfo> ConsumerCursors::list() const {

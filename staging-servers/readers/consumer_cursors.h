@@ -42,8 +42,10 @@ class ConsumerCursors {
   /// Durable cursors of earlier epochs that lie beyond `first` go back there.
   void set_back(std::uint64_t first);
 
-  bool all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const;
-  bool any_needs(std::uint64_t step) const;
+  /// The first step that not all of these have passed; of no consumers, the one after all.
+  std::uint64_t first_not_passed(const std::vector<std::string>& consumers) const;
+  /// The first step that some consumer needs: one has not passed it, and may do more than read.
+  std::uint64_t first_needed() const;
   std::vector<ConsumerInfo> list() const;
 
  private:

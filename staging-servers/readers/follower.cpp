@@ -16,6 +16,10 @@ Follower::~Follower() {
 
 void Follower::open(const wire::ReaderOpenT& asked, Followers* found, Deadline deadline) {
   asked_ = asked;
+  // What it holds, and knows of its group, is its session's.
+  asked_.pins = {};
+  asked_.gone = {};
+  asked_.told = {};
   min_watermark = static_cast<Watermark>(asked.min_watermark);
   latest_only = asked.latest_only;
   distribution = static_cast<StepDistribution>(asked.distribution);
@@ -51,7 +55,7 @@ void Follower::wait_for(Followers* found) {
 }
 
 void Follower::leave_opening() {
-  if (std::exchange(waiting_for_stream_, false)) registry_.remove_stream_waiter(*this);
+  if (std::exchange(waiting_for_stream_, false)) registry_.remove_stream_waiter(*this, wanted_path());
   if (waiting_in_ != nullptr) std::exchange(waiting_in_, nullptr)->writer_waits().remove(*this);
   if (open_timer_) loop_.cancel(*open_timer_);
   open_timer_.reset();

@@ -80,6 +80,8 @@ class Follower {
   virtual std::string name() const = 0;
   /// One of its processes.
   virtual const Peer& peer() const = 0;
+  /// What it keeps for each of its connections, so that it counts for their users.
+  virtual std::size_t kept_bytes() const { return 0; }
   /// It ends with its processes, although a forked child may keep a socket open.
   virtual void end_with_process() = 0;
   /// Every process that it has is gone, though that was not handled yet: then that is done now.

@@ -55,6 +55,7 @@ class GroupTurns {
   std::uint32_t awaited() const noexcept;
   /// Ranks that have closed or were lost.
   std::vector<std::uint32_t> gone() const;
+  std::size_t gone_count() const noexcept { return gone_.size(); }
 
   /// A rank that is expected back tells its last turn, and those that it knows to have gone. Returns the ranks that
   /// have asked for this turn already: they get answer(). protocol: that cannot be; the group has ended then.

@@ -54,6 +54,7 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   std::string describe() const override;
   std::string name() const override;
   const Peer& peer() const override;
+  std::size_t kept_bytes() const override;
   void end_with_process() override {}  // its connections do, from the beginning
   bool end_if_gone() override;
   void give(const storage::StepState& step, bool rewound_before, std::uint64_t skipped_before) override;

@@ -217,6 +217,12 @@ void ReaderGroup::enter(Followers& followers) {
   if (follow) followers.stream().readers_changed();
 }
 
+std::size_t ReaderGroup::kept_bytes() const {
+  constexpr std::size_t gone_bytes = 64;
+  const std::size_t list = list_ ? list_->size() * sizeof(wire::StepSummary) / turns_.ranks() : 0;
+  return list + turns_.gone_count() * gone_bytes;
+}
+
 void ReaderGroup::take_list() {
   list_.emplace();
   std::uint64_t from = 0;

@@ -14,7 +14,6 @@
 namespace forebay::server {
 namespace {
 
-constexpr std::size_t group_bytes_max = 4096;
 constexpr std::size_t gone_max = 65536;
 
 ReaderGroupName name_of(const ReaderSession& session) {
@@ -35,12 +34,6 @@ Result<std::shared_ptr<ReaderGroup>> ReaderGroups::admit(ReaderSession& session,
                 fmt::format("rank {} of {} is impossible (number of ranks from {})", asked.rank, asked.ranks,
                             asked.ranks_source),
                 where);
-  }
-  if (asked.group.size() > group_bytes_max) {
-    return fail(
-        ErrorCode::invalid_argument,
-        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, asked.group.size()),
-        where);
   }
   if (asked.gone.size() > gone_max)
     return fail(ErrorCode::invalid_argument, "too many ranks are said to be gone", where);

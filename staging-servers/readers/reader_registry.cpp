@@ -125,11 +125,14 @@ void ReaderRegistry::forget_gone_unplaced() {
 }
 
 void ReaderRegistry::add_stream_waiter(Follower& reader, const std::string& path) {
-  stream_waiters_.emplace(path, &reader);
+  stream_waiters_[path].emplace(reader.number, &reader);
 }
 
-void ReaderRegistry::remove_stream_waiter(Follower& reader) {
-  std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &reader; });
+void ReaderRegistry::remove_stream_waiter(Follower& reader, const std::string& path) {
+  const auto waiting = stream_waiters_.find(path);
+  if (waiting == stream_waiters_.end()) return;
+  waiting->second.erase(reader.number);
+  if (waiting->second.empty()) stream_waiters_.erase(waiting);
 }
 
 std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& reservation) const {
@@ -137,12 +140,11 @@ std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& re
   std::vector<AwaitedStream> awaited;
   for (auto entry = stream_waiters_.lower_bound(prefix);
        entry != stream_waiters_.end() && entry->first.starts_with(prefix); ++entry) {
-    std::string name = entry->first.substr(prefix.size());
-    if (awaited.empty() || awaited.back().name != name) awaited.push_back({std::move(name), {}});
+    awaited.push_back({entry->first.substr(prefix.size()), {}});
     auto& waits = awaited.back().waits;
-    const Follower& reader = *entry->second;
-    if (waits.size() < waits_told_max) {
-      waits.push_back(reader_wait(reader, StreamWait::Kind::stream, "a writer to make the stream"));
+    for (const auto& [number, reader] : entry->second) {
+      if (waits.size() == waits_told_max) break;
+      waits.push_back(reader_wait(*reader, StreamWait::Kind::stream, "a writer to make the stream"));
     }
   }
   return awaited;
@@ -150,33 +152,28 @@ std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& re
 
 void ReaderRegistry::stream_made(const std::string& path) {
   loop_.post([this, path] {
-    std::vector<Follower*> waiting;
-    const auto [first, last] = stream_waiters_.equal_range(path);
-    for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
-    stream_waiters_.erase(first, last);
-    for (Follower* reader : waiting) reader->stream_made();
+    const auto waiting = stream_waiters_.extract(path);
+    if (!waiting) return;
+    for (const auto& [number, reader] : waiting.mapped()) reader->stream_made();
   });
 }
 
 void ReaderRegistry::writer_refused(const std::string& path, const std::string& run, const std::string& why) {
-  std::vector<Follower*> waiting;
-  const auto [first, last] = stream_waiters_.equal_range(path);
-  for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
-  for (Follower* reader : waiting) reader->writer_refused(run, why);
+  const auto found = stream_waiters_.find(path);
+  if (found == stream_waiters_.end()) return;
+  // Who is told leaves them.
+  const auto waiting = found->second;
+  for (const auto& [number, reader] : waiting) reader->writer_refused(run, why);
 }
 
 void ReaderRegistry::reservation_destroyed(const std::string& reservation) {
   const std::string prefix = reservation + "/";
-  std::vector<Follower*> waiting;
-  for (auto entry = stream_waiters_.begin(); entry != stream_waiters_.end();) {
-    if (!entry->first.starts_with(prefix)) {
-      ++entry;
-      continue;
-    }
-    waiting.push_back(entry->second);
-    entry = stream_waiters_.erase(entry);
+  std::vector<Follower*> gone;
+  for (auto entry = stream_waiters_.lower_bound(prefix);
+       entry != stream_waiters_.end() && entry->first.starts_with(prefix); entry = stream_waiters_.erase(entry)) {
+    for (const auto& [number, reader] : entry->second) gone.push_back(reader);
   }
-  for (Follower* reader : waiting) reader->reservation_destroyed();
+  for (Follower* reader : gone) reader->reservation_destroyed();
 }
 
 }  // namespace forebay::server

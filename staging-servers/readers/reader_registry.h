@@ -74,7 +74,7 @@ class ReaderRegistry {
 
   // Readers that wait for a stream to come into being, by its path
   void add_stream_waiter(Follower& reader, const std::string& path);
-  void remove_stream_waiter(Follower& reader);
+  void remove_stream_waiter(Follower& reader, const std::string& path);
   /// Those of a reservation, by name.
   std::vector<AwaitedStream> awaited_streams(const std::string& reservation) const;
   /// They are told soon: the stream can be found only once its maker returns.
@@ -105,7 +105,7 @@ class ReaderRegistry {
   std::map<std::uint64_t, ReaderProcess> absent_;  ///< by session
   bool absent_check_set_ = false;
   std::map<std::uint64_t, UnplacedReader> unplaced_;  ///< of streams that are not known, by session
-  std::multimap<std::string, Follower*> stream_waiters_;
+  std::map<std::string, std::map<std::uint64_t, Follower*>> stream_waiters_;  ///< by path and number of the reader
   std::unique_ptr<ReaderGroups> groups_;  ///< ends first: groups give their numbers back
 };
 

@@ -51,11 +51,18 @@ std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& asked) cons
                     (asked.consumer.empty() || is_valid_name(asked.consumer)) && asked.min_watermark >= 1 &&
                     asked.min_watermark <= 2 && asked.start_kind >= 1 && asked.start_kind <= 5 &&
                     asked.distribution <= 3 && asked.pins.size() <= pins_max &&
-                    asked.run.size() <= storage::run_bytes_max && asked.on_reader_lost <= 1 &&
+                    asked.run.size() <= storage::run_bytes_max &&
+                    asked.ranks_source.size() <= storage::ranks_source_bytes_max && asked.on_reader_lost <= 1 &&
                     asked.on_unavailable <= 2;
   if (!sane) {
     return Error{ErrorCode::invalid_argument,
                  "not a valid name of a stream, consumer or run, or an option with an unknown value", where};
+  }
+  if (asked.group.size() > storage::group_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a group id can have at most {} bytes, this one has {}", storage::group_bytes_max,
+                             asked.group.size()),
+                 where};
   }
   const bool shares_unnamed = consumer.empty() && asked.distribution > 1 && access.guest;
   if (!is_valid_name(consumer.empty() ? "x" : consumer) || shares_unnamed) {
@@ -78,16 +85,25 @@ void ReaderSession::open(const protocol::Message& message) {
   const std::unique_ptr<wire::ReaderOpenT> asked((*body)->UnPack());
   if (reader_) std::exchange(reader_, nullptr)->closed(*this);
   asked_ = std::move(*asked);
+  asked_bytes_ = message.body.size();
+  // Who comes for the first time holds nothing, and its group has no turns.
+  if (!asked_.resume) forget_lists();
   open_request_ = message.request;
+  // What is refused is not kept.
+  const auto refuse = [this](const Error& error) {
+    connection_.answer_failure(open_request_, error);
+    asked_ = {};
+    asked_bytes_ = 0;
+  };
   const auto found = streams_.find_to_read(connection_.peer(), asked_.reservation, asked_.stream);
   if (!found) {
-    connection_.answer_failure(open_request_, found.error());
+    refuse(found.error());
     return;
   }
   access = streams_.rights_of(connection_.peer(), asked_.reservation);
   consumer = consumer_of_reader(access, connection_.peer().uid, asked_.consumer);
   if (const auto refused = refusal(asked_)) {
-    connection_.answer_failure(open_request_, *refused);
+    refuse(*refused);
     return;
   }
   take_number();
@@ -95,7 +111,7 @@ void ReaderSession::open(const protocol::Message& message) {
   if (asked_.ranks > 1 && (asked_.follow || !asked_.resume)) {
     const auto admitted = registry_.groups().admit(*this, streams_);
     if (!admitted) {
-      connection_.answer_failure(open_request_, admitted.error());
+      refuse(admitted.error());
       return;
     }
     reader_ = *admitted;
@@ -105,6 +121,17 @@ void ReaderSession::open(const protocol::Message& message) {
   auto lone = std::make_shared<LoneReader>(*this, streams_, registry_);
   reader_ = lone;
   reader_->come(*this, *found);
+}
+
+std::size_t ReaderSession::kept_bytes() const {
+  return asked_bytes_ + (reader_ ? reader_->kept_bytes() : 0);
+}
+
+void ReaderSession::forget_lists() {
+  asked_.pins = {};
+  asked_.gone = {};
+  asked_.told = {};
+  asked_bytes_ = 0;
 }
 
 void ReaderSession::refuse_open(const Error& error) {
@@ -152,6 +179,7 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
     registry_.absent_returned(number);
   }
   admitted_ = true;
+  forget_lists();
   std::vector<Descriptor> descriptors;
   if (!connection_.is_remote()) {
     const std::optional<ReaderPresence::GroupRank> rank =

@@ -24,6 +24,7 @@ class ReaderSession final : public Session {
   void closed(const std::string& reason) override;
   void rights_changed(const std::string& reservation) override;
   bool uses(const std::string& reservation) const override { return asked_.reservation == reservation; }
+  std::size_t kept_bytes() const override;
 
   Connection& connection() noexcept { return connection_; }
   const Connection& connection() const noexcept { return connection_; }
@@ -63,6 +64,8 @@ class ReaderSession final : public Session {
   std::optional<Error> refusal(const wire::ReaderOpenT& asked) const;
   Result<void> answer(const protocol::Message& message);
   void take_number();
+  /// What only counts until its reader has joined the stream.
+  void forget_lists();
   /// To a client on another node, by its data path, which also brings what fails.
   Result<void> send_bytes(const wire::BytesGetT& asked);
   Result<fabric::Transfer> transfer_of(const wire::BytesGetT& asked);
@@ -71,6 +74,7 @@ class ReaderSession final : public Session {
   StreamsToRead& streams_;
   ReaderRegistry& registry_;
   wire::ReaderOpenT asked_;
+  std::size_t asked_bytes_ = 0;  ///< of a message whose lists are kept; the rest of one is short
   std::uint32_t open_request_ = 0;
   std::shared_ptr<Follower> reader_;  ///< itself, or its group
   bool shut_out_ = false;             ///< may not read any more: its pins end with the connection

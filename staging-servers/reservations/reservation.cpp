@@ -174,6 +174,7 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
                 "the reservation has no capacity for streams, only for files; create another with --capacity",
                 "reservation " + name());
   }
+  RETURN_IF_ERROR(host_.check_place_for_stream(record_.owner_uid));
   RETURN_IF_ERROR(space_.journal_room().make_room_for_stream());
   RETURN_IF_ERROR(services_.store.make_stream_directory(record_.id, stream));
   fail_point("server.stream.before_journal");

@@ -31,6 +31,8 @@ class ReservationHost {
   virtual ~ReservationHost() = default;
   virtual const StreamServices& stream_services() = 0;
   virtual std::uint64_t next_stream_number() = 0;
+  /// no_space if this user's reservations have as many streams as they may: each keeps its journal open.
+  virtual Result<void> check_place_for_stream(uid_t owner) const = 0;
   /// Writes down which streams could not be checked since the boot.
   virtual Result<void> note_boot() = 0;
   /// Deletes in the background what lies in quarantine.

@@ -123,6 +123,15 @@ Result<std::uint32_t> ReservationTable::free_files_group(const storage::GroupRan
                           range.first, range.last));
 }
 
+ReservationTable::StreamCounts ReservationTable::count_streams(uid_t owner) const {
+  StreamCounts counts;
+  for (Reservation* const reservation : with_streams_) {
+    counts.all += reservation->streams().size();
+    if (reservation->record().owner_uid == owner) counts.own += reservation->streams().size();
+  }
+  return counts;
+}
+
 void ReservationTable::space_may_be_free() {
   for (Reservation* const reservation : with_streams_) reservation->space().queue().changed(SpaceChange::more);
 }

@@ -54,6 +54,12 @@ class ReservationTable {
   std::uint64_t reserved_bytes() const noexcept { return granted_bytes_ + bytes_in_work; }
   /// A reservation has another lifetime or capacity for files, on disk already.
   void set_grant(Reservation& reservation, const reservation::ReservationT& record);
+  /// Streams of all reservations, and of those of this owner.
+  struct StreamCounts {
+    std::size_t all = 0;
+    std::size_t own = 0;
+  };
+  StreamCounts count_streams(uid_t owner) const;
   /// It has a stream from now on.
   void has_streams(Reservation& reservation) { with_streams_.insert(&reservation); }
 

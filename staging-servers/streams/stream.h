@@ -184,7 +184,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Of the first steps, which retention keeps until the stream has ended.
   bool is_kept_first(std::uint64_t number) const;
   /// Why the step may not be dropped on request: who needs it. Empty: nobody does.
-  std::string need_of(const storage::StepState& step) const;
+  std::string need_of(const storage::StepState& step, std::uint64_t first_needed) const;
   /// False if that could not be written down: then they stay.
   bool drop(const std::vector<std::uint64_t>& steps);
   /// Nobody holds the step any more. What lies below `durable_next` may be in a journal that survives a loss of power.

@@ -50,10 +50,9 @@ void Stream::apply_retention() {
   if (state_.retention.keeps_all() || state_.status == StreamStatus::failed) return;
   std::vector<std::uint64_t> droppable;
   const std::uint64_t last = state_.retention.last ? state_.oldest_of_last(*state_.retention.last) : state_.next_step;
+  const std::uint64_t end = std::min(last, followers_.cursors().first_not_passed(state_.retention.consumers));
   for (const auto& [number, step] : state_.steps) {
-    if (number >= last) break;
-    // Who has not passed this one has not passed a later one either.
-    if (!followers_.cursors().all_passed(state_.retention.consumers, number)) break;
+    if (number >= end) break;
     if (may_drop(step)) droppable.push_back(number);
   }
   (void)drop(droppable);
@@ -64,11 +63,11 @@ void Stream::what_may_go_changed() {
   space_.queue().changed(SpaceChange::more);
 }
 
-std::string Stream::need_of(const storage::StepState& step) const {
+std::string Stream::need_of(const storage::StepState& step, std::uint64_t first_needed) const {
   const std::uint64_t number = step.committed.step;
   if (step.precious()) return "it is precious and not staged out";
   if (followers_.pins().is_pinned({step.committed.epoch, number})) return "a reader or a writer's array holds it";
-  if (!followers_.cursors().any_needs(number)) return {};
+  if (number < first_needed) return {};
   for (const ConsumerInfo& consumer : followers_.cursors().list()) {
     if (consumer.position <= number) return "consumer " + consumer.name + " has not passed it";
   }
@@ -79,6 +78,7 @@ Result<void> Stream::drop_steps(const std::vector<std::uint64_t>& steps) {
   followers_.serve_deferred();
   if (state_.status == StreamStatus::failed)
     return fail(ErrorCode::refused, "a failed stream drops nothing; remove it as a whole", "stream " + path());
+  const std::uint64_t first_needed = followers_.cursors().first_needed();
   std::set<std::uint64_t> dropped;
   for (const std::uint64_t number : steps) {
     const auto found = state_.steps.find(number);
@@ -88,7 +88,7 @@ Result<void> Stream::drop_steps(const std::vector<std::uint64_t>& steps) {
       if (number >= state_.next_step) return fail(ErrorCode::not_found, "there is no such step yet", where());
       continue;
     }
-    if (const std::string need = need_of(found->second); !need.empty())
+    if (const std::string need = need_of(found->second, first_needed); !need.empty())
       return fail(ErrorCode::refused, need + ", so it is not dropped", where());
     dropped.insert(number);
   }
@@ -150,9 +150,10 @@ bool Stream::lose(const std::map<StepKey, std::string>& steps) {
 bool Stream::drop_oldest() {
   followers_.serve_deferred();
   if (state_.status == StreamStatus::failed) return false;
+  const std::uint64_t first_needed = followers_.cursors().first_needed();
   for (const auto& [number, step] : state_.steps) {
-    if (!may_drop(step) || followers_.cursors().any_needs(number)) continue;
-    return drop({number});
+    if (number >= first_needed) break;
+    if (may_drop(step)) return drop({number});
   }
   return false;
 }

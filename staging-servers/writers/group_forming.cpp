@@ -14,7 +14,6 @@
 namespace forebay::server {
 namespace {
 
-constexpr std::size_t group_bytes_max = 4096;
 constexpr std::size_t original_name_bytes_max = 4096;
 constexpr std::size_t missing_listed_max = 16;
 
@@ -36,11 +35,11 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& asked) const
                              asked.ranks_source),
                  where};
   }
-  if (asked.group.size() > group_bytes_max) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, asked.group.size()),
-        where};
+  if (asked.group.size() > storage::group_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a group id can have at most {} bytes, this one has {}", storage::group_bytes_max,
+                             asked.group.size()),
+                 where};
   }
   if (asked.run.size() > storage::run_bytes_max) {
     return Error{ErrorCode::invalid_argument,
@@ -102,6 +101,8 @@ void GroupForming::add(WriterSession& session, std::uint32_t request, const wire
   candidate.session = &session;
   candidate.request = request;
   candidate.asked = asked;
+  candidate.asked.gone = {};
+  candidate.asked.near = {};
   candidate.since_ns = wall_clock_ns();
   const Deadline deadline = Deadline::after_ms(asked.open_timeout_ms);
   if (!deadline.is_never()) {
@@ -137,13 +138,18 @@ void GroupForming::fail_all(const Error& error) {
 }
 
 std::string GroupForming::describe_missing() const {
+  if (is_empty()) return {};
   std::string text;
-  std::size_t missing = 0;
-  for (std::uint32_t rank = 0; !is_empty() && rank < asked().ranks; ++rank) {
-    if (candidates_.contains(rank) || ++missing > missing_listed_max) continue;
+  // Not all ranks are looked at: a group may say that it has a million.
+  const std::size_t missing = asked().ranks - candidates_.size();
+  const std::size_t listed = std::min(missing, missing_listed_max);
+  std::size_t found = 0;
+  for (std::uint32_t rank = 0; found < listed; ++rank) {
+    if (candidates_.contains(rank)) continue;
     text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    ++found;
   }
-  if (missing > missing_listed_max) text += fmt::format(" and {} more", missing - missing_listed_max);
+  if (missing > listed) text += fmt::format(" and {} more", missing - listed);
   return text;
 }
 

@@ -110,8 +110,10 @@ std::vector<std::string> WriterGroup::missing_processes() const {
 }
 
 void WriterGroup::give_up_return_if_gone(const std::vector<std::string>& gone) {
-  gone_.insert(gone.begin(), gone.end());
   const std::vector<std::string> missing = missing_processes();
+  const std::set<std::string> said(gone.begin(), gone.end());
+  for (const std::string& process : missing)
+    if (said.contains(process)) gone_.insert(process);
   const bool all = std::ranges::all_of(missing, [this](const std::string& process) { return gone_.contains(process); });
   if (missing.empty() || !all) return;
   break_group(fmt::format("rank {} of {} ended while the server was away, as a new writer on its node says",

@@ -38,9 +38,11 @@ Result<void> WriterSession::open(const protocol::Message& message) {
   const bool sane = asked->mode >= 1 && asked->mode <= 2 && asked->when_full >= 1 && asked->when_full <= 3 &&
                     asked->durability >= 1 && asked->durability <= 2 && asked->distribution <= 3 &&
                     asked->process.size() <= storage::process_bytes_max &&
+                    asked->ranks_source.size() <= storage::ranks_source_bytes_max &&
                     (asked->process.empty() || connection_.is_remote());
   if (!sane) return fail(ErrorCode::protocol, "an option of the open has an unknown value");
   RETURN_IF_ERROR(join(asked->reservation, asked->stream, true));
+  asked_bytes_ = message.body.size();
   place_near(asked->near);
   group_->open(*this, message.request, *asked);
   return {};

@@ -24,6 +24,8 @@ class WriterSession final : public Session {
   void closed(const std::string& reason) override;
   void rights_changed(const std::string& reservation) override;
   bool uses(const std::string& reservation) const override { return reservation_ == reservation; }
+  /// What a rank asks for is kept until its group has formed.
+  std::size_t kept_bytes() const override { return member ? 0 : asked_bytes_; }
 
   Connection& connection() noexcept { return connection_; }
   const Connection& connection() const noexcept { return connection_; }
@@ -67,6 +69,7 @@ class WriterSession final : public Session {
   Connection& connection_;
   StreamsToWrite& streams_;
   bool has_asked_ = false;        ///< to open or to rejoin: once for each connection
+  std::size_t asked_bytes_ = 0;   ///< of the message that opens
   WriterGroup* group_ = nullptr;  ///< of its stream
   std::string reservation_;       ///< of its stream
 };

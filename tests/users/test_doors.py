@@ -113,6 +113,46 @@ def test_who_takes_all_connections_keeps_nobody_out_and_ends_no_stream(users: Us
         assert admin.stream("bobs/flow").durable == 19
 
 
+def test_who_makes_as_many_streams_as_may_be_leaves_descriptors_for_others(
+    users: Users, small_server: Instance
+) -> None:
+    """Each stream keeps its journal open, also after a restart."""
+    eve, bob, ada = users("eve"), users("bob"), users("ada")
+    small_server.create("eves", "128MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    small_server.create("bobs", "16MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    socket = small_server.socket()
+
+    def write(address: str) -> None:
+        with forebay.open(address, "w", instance=socket, rank=0, ranks=1) as stream, stream.step() as step:
+            step["T"] = np.zeros(10)
+
+    def attack(tell: Tell) -> None:
+        stay_connected = [RawClient(socket) for _ in range(2)]
+        made = 0
+        try:
+            while made < 700:
+                write(f"eves/s{made}")
+                made += 1
+        except forebay.ForebayError as error:
+            tell((made, error.what))
+        else:
+            tell((made, ""))
+        os.read(stay, 1)
+        stay_connected.clear()
+
+    stay, let_go = os.pipe()
+    with eve.child(attack) as attacker:
+        made, why = attacker.next()
+        assert 100 < made < 200
+        assert "and the rest is kept for others; remove some" in why
+        bob.call(lambda: write("bobs/flow"))
+        assert ada.call(lambda: Admin(socket).reservations()) == []
+        os.write(let_go, b"x")
+    small_server.stop()
+    small_server.start()
+    assert ada.call(lambda: Admin(small_server.socket()).reservations()) == []
+
+
 def test_a_packet_of_queries_over_many_files_holds_nobody_up(users: Users, server: Instance) -> None:
     eve, bob = users("eve"), users("bob")
     server.create("eves", "16MiB", files="16MiB", owner_uid=eve.uid, owner_gid=eve.gid)

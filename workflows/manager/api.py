@@ -134,6 +134,12 @@ def build_api(
         content = {"error": {"code": error.code.value, "what": error.what, "where": error.where}}
         return _AsciiResponse(content, status_code=_HTTP_STATUS.get(error.code, 500))
 
+    @api.exception_handler(UnicodeEncodeError)
+    async def tell_no_text(_request: Request, _error: UnicodeEncodeError) -> JSONResponse:
+        what = "a text of the request has characters that no text has"
+        content = {"error": {"code": ErrorCode.INVALID_ARGUMENT, "what": what, "where": ""}}
+        return _AsciiResponse(content, status_code=400)
+
     @api.exception_handler(RequestValidationError)
     async def tell_mistake(_request: Request, error: RequestValidationError) -> JSONResponse:
         mistakes = [f"{'.'.join(map(str, found['loc']))[-80:]}: {found['msg'][:120]}" for found in error.errors()[:3]]
@@ -249,7 +255,7 @@ def build_api(
         existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by=_asker(peer))
         await asyncio.to_thread(changed)
         own = None if peer.is_administrator else peer.uid
-        near = [] if existed else near_names(name, await asyncio.to_thread(reservations.names_of, own))
+        near = [] if existed else await asyncio.to_thread(lambda: near_names(name, reservations.names_of(own)))
         return {"destroyed": name, "existed": existed, "near": near}
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:

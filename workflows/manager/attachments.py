@@ -227,5 +227,7 @@ def _check(hold: Hold) -> None:
         )
     if hold.ttl_seconds is not None and not _TTL_SECONDS_MIN <= hold.ttl_seconds <= _TTL_SECONDS_MAX:
         raise InvalidArgumentError("--ttl must be 1s to 366d")
+    if hold.process is not None and hold.pid is None:
+        raise InvalidArgumentError("which process is meant goes with its number")
     if hold.pid is not None and hold.ttl_seconds is not None:
         raise InvalidArgumentError("an attachment ends with a process or after a time; give --for or --ttl, not both")

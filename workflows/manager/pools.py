@@ -19,7 +19,7 @@ from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.servers import Servers
 
-__all__ = ["SHARE_UNIT_BYTES", "Place", "Pools"]
+__all__ = ["SHARE_UNIT_BYTES", "Place", "Pools", "check_name"]
 
 #: Of one on several servers, as these round it (core/storage/reservation_store.h).
 SHARE_UNIT_BYTES = 1 << 20
@@ -136,8 +136,6 @@ class Pools:
 
     def enter(self, request: ReservationRow) -> None:
         """Takes a place in the queue, or keeps the one it has; raises as `QueueTable.enter` does."""
-        if _NAME.fullmatch(request.name) is None:
-            raise InvalidArgumentError("a name has a letter, then up to 63 letters, digits, '_', '.' or '-'")
         self._queue.enter(request)
 
     def leave(self, name: str, owner_uid: int | None = None) -> bool:
@@ -207,6 +205,15 @@ class Pools:
     def spaces(self) -> list[ServerSpace]:
         """What each server has; DisconnectedError if the manager's own is away."""
         return self._servers.spaces()
+
+
+def check_name(name: str) -> None:
+    """InvalidArgumentError unless a reservation can have this name: nothing else is written down."""
+    if _NAME.fullmatch(name) is None:
+        shown = f"{name[:64]}{'...' if len(name) > 64 else ''}"
+        raise InvalidArgumentError(
+            f"not a valid name: \"{shown}\"; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'"
+        )
 
 
 def _spread(ask: Ask, servers: int, on: Sequence[str]) -> Ask:

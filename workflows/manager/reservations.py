@@ -36,7 +36,7 @@ from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.placement import Placement
 from forebay.workflows.manager.pool_settings import PoolSettings
-from forebay.workflows.manager.pools import Place, Pools
+from forebay.workflows.manager.pools import Place, Pools, check_name
 from forebay.workflows.manager.reconciliation import Reconciliation
 from forebay.workflows.manager.reservation_changes import ReservationChanges
 from forebay.workflows.manager.server_name import server_name
@@ -101,6 +101,7 @@ class Reservations:
         NoSpaceError, StorageError
             The manager's disk is full or fails; asked again when it does not, it is created if it was not.
         """
+        check_name(request.name)
         with self._turns.of(request.name):
             known = self._database.reservation(request.name)
             if known is not None:
@@ -259,6 +260,7 @@ class Reservations:
 
         To be called again and again: a place at which nobody asks any more is lost (`QueueTable`).
         """
+        check_name(request.name)
         self.pools.enter(request)
         try:
             info = self.create(request, on=on, servers=servers)

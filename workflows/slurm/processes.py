@@ -43,7 +43,8 @@ _FIELD = re.compile(r"(?:^|\s)(JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Reas
 #: Number, state, user and nodes, in which no user can have written; the account is last, because without Slurm's
 #: accounting it is any text. A line of another job of the same array, or heterogeneous job, has another number.
 _FACTS = "%A|%T|%U|%N|%a"
-_BURST_BUFFER = re.compile(r"(?:^|\s)BurstBuffer=(.*?)\s+(?:BurstBufferState=|Power=|$)", re.DOTALL)
+_BURST_BUFFER = re.compile(r"(?:^|\s)BurstBuffer=")
+_AFTER_BURST_BUFFER = re.compile(r"\s(?:BurstBufferState=|Power=)")
 #: What a job's processes may be in. PENDING is in neither: a job that a crash of slurmctld set back may still run.
 _ALIVE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "RESIZING"})
 _OVER = frozenset(
@@ -201,9 +202,17 @@ async def job_fields(scontrol: str, token: str) -> dict[str, str]:
         # Directives have their line breaks here, too.
         found = dict(_FIELD.findall(record.partition("\n")[0]))
         if found.get("JobId") == token:
-            lines = _BURST_BUFFER.search(record)
-            return found | ({"BurstBuffer": lines[1]} if lines else {})
+            return found | _burst_buffer(record)
     return {}
+
+
+def _burst_buffer(record: str) -> dict[str, str]:
+    """In one pass, whatever its user has written there."""
+    begin = _BURST_BUFFER.search(record)
+    if begin is None:
+        return {}
+    end = _AFTER_BURST_BUFFER.search(record, begin.end())
+    return {"BurstBuffer": record[begin.end() : None if end is None else end.start()].rstrip()}
 
 
 async def _answer(*command: str) -> tuple[int, str] | None:

@@ -21,3 +21,7 @@ def test_nothing_near_is_no_text() -> None:
     assert near_text("flow", []) == ""
     assert near_text("flow", ["temperature"]) == ""
     assert near_text("flwo", ["flow"]) == "; did you mean flow?"
+
+
+def test_a_name_that_is_too_long_for_one_is_like_none() -> None:
+    assert near_names("flow" * 33, ["flow" * 16]) == []

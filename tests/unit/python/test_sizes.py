@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay
+from forebay.errors import InvalidArgumentError
 
 
 @pytest.mark.parametrize(
@@ -61,3 +64,13 @@ def test_formatted_size_uses_the_largest_unit() -> None:
         "1.5 KiB",
         "2 GiB",
     ]
+
+
+def test_a_text_of_any_length_is_refused_at_once() -> None:
+    """The manager reads sizes of all users, and nobody else is served meanwhile."""
+    began = time.monotonic()
+    for text in ("1" + " " * 30_000 + "!", "1" * 30_000 + "!", " " * 30_000):
+        with pytest.raises(InvalidArgumentError) as caught:
+            forebay.parse_size(text)
+        assert len(str(caught.value)) < 300
+    assert time.monotonic() - began < 1

@@ -11,11 +11,12 @@ from typing import cast
 
 import pytest
 
-from forebay.errors import BusyError, NoSpaceError, NotFoundError, RefusedError
+from forebay.errors import BusyError, InvalidArgumentError, NoSpaceError, NotFoundError, RefusedError
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.attachments import Attachments
+from forebay.workflows.manager.attachments import Attachments, Hold
 from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.states import ReservationState
 from tests.support.manager_database import new_database
@@ -117,6 +118,14 @@ def test_nobody_expires_for_the_time_in_which_the_manager_was_away(table: Attach
     assert 2 <= left_seconds["short"] < 30
     assert 60 <= left_seconds["long"] < 90
     assert left_seconds["far"] == 3600
+
+
+def test_what_names_a_process_goes_with_its_number(database: Database) -> None:
+    """Else nothing bounds what of it is kept."""
+    attachments = Attachments(database, cast(Reservations, SimpleNamespace()))
+    hold = Hold("run1", "a", process="x" * 100_000)
+    with pytest.raises(InvalidArgumentError, match="goes with its number"):
+        attachments.attach(hold, Peer(1, 7, 7))
 
 
 def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, monkeypatch: pytest.MonkeyPatch) -> None:

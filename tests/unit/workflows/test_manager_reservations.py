@@ -22,6 +22,7 @@ from forebay.errors import (
     BusyError,
     DisconnectedError,
     ForebayError,
+    InvalidArgumentError,
     NoSpaceError,
     NotFoundError,
     PermissionDeniedError,
@@ -204,6 +205,17 @@ def states(database: Database) -> dict[str, ReservationState]:
 def test_what_the_server_refuses_is_not_remembered(reservations: Reservations, database: Database) -> None:
     with pytest.raises(NoSpaceError):
         reservations.create(request("big", POOL_BYTES + 1))
+    assert states(database) == {}
+
+
+@pytest.mark.parametrize("name", ["x" * 300_000, "7up", "a/b", ""])
+def test_what_can_be_no_name_is_not_written_down(
+    reservations: Reservations, server: FakeServer, database: Database, name: str
+) -> None:
+    server.away = True  # else it would say so itself
+    with pytest.raises(InvalidArgumentError, match="not a valid name") as caught:
+        reservations.create(request(name))
+    assert len(str(caught.value)) < 300
     assert states(database) == {}
 
 

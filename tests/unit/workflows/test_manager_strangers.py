@@ -20,16 +20,17 @@ class _Reservations:
     """Says that it was asked."""
 
     def create(self, request: Any, *, on: Any, servers: int) -> Any:
+        request.name.encode()  # as a database does
         return self
 
     def as_dict(self) -> dict[str, Any]:
         return {"created": True}
 
 
-def _create_as(uid: int, *, shared: bool) -> tuple[int, dict[str, Any]]:
+def _create_as(uid: int, *, shared: bool, name: str = "run1") -> tuple[int, dict[str, Any]]:
     unused = cast(Any, None)
     parts = (unused, cast(Any, _Reservations()), unused)
-    body = json.dumps({"name": "run1", "capacity": "16MiB"}).encode()
+    body = json.dumps({"name": name, "capacity": "16MiB"}).encode()
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -72,3 +73,9 @@ def test_strangers_have_reservations_only_in_a_shared_instance(shared: bool) -> 
 @pytest.mark.parametrize("uid", [0, os.geteuid()])
 def test_root_and_its_own_user_always_have(uid: int) -> None:
     assert _create_as(uid, shared=False) == (200, {"created": True})
+
+
+def test_characters_that_no_text_has_are_a_mistake_and_leave_no_traceback_in_the_log() -> None:
+    status, told = _create_as(0, shared=True, name="a\ud800")
+    assert status == 400
+    assert "no text has" in told["error"]["what"]

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <utility>
 #include <vector>
+
+#include <forebay/reader.h>
 
 #include "protocol/message.h"
 #include "tests/unit/server/server_fixture.h"
@@ -22,6 +25,14 @@ std::vector<std::byte> header_of(MessageType type, std::uint32_t body_bytes) {
   header.request = 1;
   const auto bytes = std::as_bytes(std::span(&header, 1));
   return {bytes.begin(), bytes.end()};
+}
+
+/// All of a long message, before anything is waited for.
+template <class Object>
+void send_whole(RawClient& client, MessageType type, const Object& object) {
+  const auto body = protocol::pack(object);
+  client.send_bytes(header_of(type, static_cast<std::uint32_t>(body.size())));
+  client.send_bytes(std::as_bytes(std::span(body.data(), body.size())));
 }
 
 class DoorLimitsTest : public ServerTest {
@@ -87,6 +98,85 @@ TEST_F(DoorLimitsTest, requests_under_way_are_bounded) {
   EXPECT_EQ(RawClient::failure(client.call(MessageType::step_begin, begin)), ErrorCode::busy);
   EXPECT_TRUE(client.ended());
   expect_alive();
+}
+
+TEST_F(DoorLimitsTest, what_an_open_keeps_while_it_waits_is_bounded_in_all) {
+  // A reader that came back before its stream did: its list of pins is a mebibyte.
+  wire::ReaderOpenT asked = reader_open({}, "later");
+  asked.resume = true;
+  asked.open_timeout_ms = -1;
+  asked.pins.assign(65536, wire::StepKey(0, 1, 0));
+  std::vector<RawClient> readers;
+  for (int count = 0; count < 5; ++count) {
+    readers.push_back(connect());
+    send_whole(readers.back(), MessageType::reader_open, asked);
+  }
+  EXPECT_TRUE(readers.back().ended());
+  readers.clear();
+  // A rank whose group never is whole.
+  wire::WriterOpenT opens = writer_open(0, 2);
+  opens.retention.assign(3 * mib, 'x');
+  RawClient rank = connect();
+  send_whole(rank, MessageType::writer_open, opens);
+  opens.stream = "other";
+  RawClient another = connect();
+  send_whole(another, MessageType::writer_open, opens);
+  EXPECT_TRUE(another.ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, texts_of_an_open_are_short) {
+  wire::ReaderOpenT asked = reader_open();
+  asked.ranks_source.assign(1025, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), ErrorCode::invalid_argument);
+  asked = reader_open();
+  asked.group.assign(4097, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), ErrorCode::invalid_argument);
+  wire::WriterOpenT opens = writer_open();
+  opens.ranks_source.assign(1025, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, opens)), ErrorCode::protocol);
+}
+
+TEST_F(DoorLimitsTest, groups_that_claim_to_have_a_million_ranks_are_told_at_once) {
+  std::vector<RawClient> ranks;
+  for (int count = 0; count < 300; ++count) {
+    ranks.push_back(connect());
+    ranks.back().send(MessageType::writer_open, writer_open(0, 1U << 20, "s" + std::to_string(count)));
+  }
+  // All have been dealt with once they are answered again.
+  for (RawClient& rank : ranks)
+    EXPECT_EQ(rank.call(MessageType::ranks_missing, wire::RanksMissingT()).type, MessageType::failure);
+  const auto began = std::chrono::steady_clock::now();
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  const auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+  ASSERT_EQ(answer->streams.size(), 300U);
+  EXPECT_EQ(
+      answer->streams.front()->waits.front()->waits_for,
+      "rank 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 1048559 more of 1048576 to open the stream");
+}
+
+TEST_F(DoorLimitsTest, a_list_of_steps_to_drop_that_repeats_one_is_dealt_with_once) {
+  RawClient client = writer();
+  write_step(client, 0);
+  RawClient holder = reader(reader_open());
+  ASSERT_TRUE(wait_step(holder)->step->pinned);
+  for (int number = 0; number < 500; ++number) {
+    wire::ReaderOpenT asked = reader_open("c" + std::to_string(number));
+    asked.start_kind = static_cast<std::uint8_t>(Start::Kind::next);
+    ASSERT_EQ(RawClient::failure(connect().call(MessageType::reader_open, asked)), std::nullopt);
+  }
+  write_step(client, 1);
+  wire::StepsDropT drop;
+  drop.reservation = "res";
+  drop.stream = "flow";
+  // The last one is held, so that all of it is looked at and nothing goes.
+  drop.steps.assign(400'000, 1);
+  drop.steps.push_back(0);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::steps_drop, drop)), ErrorCode::refused);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
 }
 
 /// One request is as much as is dealt with at once.
