@@ -45,7 +45,8 @@ class Cast:
 
     def create_reservation(self) -> None:
         """Where the stream is to lie."""
-        self._instance.run("create", RESERVATION, "--capacity", self._plan.capacity, "--persistent")
+        capacity = ("--capacity", self._plan.capacity)
+        self._instance.run("create", RESERVATION, *capacity, "--persistent", *self._instance.create_options)
         self._simulation_environment = self._instance.simulation_environment(STREAM)
 
     def start_consumers(self) -> None:

@@ -39,7 +39,7 @@ class ServerKill:
 
 @dataclass
 class Pause:
-    """Rendering was stopped, or its node cut off, and let go on."""
+    """Rendering was stopped, or its node cut off, or a server killed, and let go on."""
 
     at_step: int  #: newest committed step
     steps: int = 0  #: committed meanwhile
@@ -70,6 +70,7 @@ class Course:
     server_kill: ServerKill | None = None
     pause: Pause | None = None
     cut: Pause | None = None  #: of the renderer's node, where there are several nodes
+    away: Pause | None = None  #: of one of several servers
     final: StreamInfo | None = None  #: the stream, when all had read it
 
     def first_commit_after(self, moment: float) -> float | None:

@@ -5,6 +5,7 @@ Exit status: 0 if everything that it shows was checked and holds, 1 if not, 2 fo
 
     ./run demo
     ./run demo --remote
+    ./run demo --servers
     python demo.py --steps 40 --out results
 """
 
@@ -21,7 +22,7 @@ from types import FrameType
 
 from cast import STREAM, Cast
 from instance import Instance
-from nodes import NodeCast, NodeInstance, NodeShow
+from nodes import NodeCast, NodeInstance, NodeShow, PoolInstance, PoolShow
 from plan import DEFAULT_GRID, RANKS, SMALL_GRID, STEPS_MIN, Plan
 from programs import DemoError, Programs, processes_of_instance
 from rich.console import Console
@@ -48,7 +49,8 @@ def main() -> int:
     try:
         simulation = _find_simulation()
         _prepare_folder(out)
-        with NodeInstance(out / "instance") if options.remote else Instance(out / "instance") as instance:
+        kind = PoolInstance if options.servers else NodeInstance if options.remote else Instance
+        with kind(out / "instance") as instance:
             checks = _run(plan, out, simulation, instance, console)
     except (DemoError, forebay.ForebayError, OSError) as error:
         console.print(Text.assemble(("the demo has failed: ", "bold red"), str(error)))
@@ -61,7 +63,9 @@ def main() -> int:
         console.print(Text.assemble(("not everything holds", "bold red"), f"; logs and instance: {out}"))
         return 1
     shutil.rmtree(out / "work")
-    shutil.rmtree(out / "instance", ignore_errors=options.remote)  # The nodes took theirs with them.
+    shutil.rmtree(
+        out / "instance", ignore_errors=isinstance(instance, NodeInstance)
+    )  # The nodes took theirs with them.
     console.print(f"all {len(checks)} checks hold; see {out}")
     return 0
 
@@ -80,7 +84,8 @@ def _run(plan: Plan, out: Path, simulation: Path, instance: Instance, console: C
         cast = (NodeCast if of_nodes else Cast)(plan, out, simulation, instance, programs)
         cast.create_reservation()
         with Screen(f"Packed cylinder, {plan.steps} steps", plan.steps) as screen:
-            show = (NodeShow if of_nodes else Show)(plan, cast, instance, programs, screen)
+            of_show = PoolShow if isinstance(instance, PoolInstance) else NodeShow if of_nodes else Show
+            show = of_show(plan, cast, instance, programs, screen)
             show.run()
     console.print("\nchecking")
     checks = []
@@ -119,9 +124,14 @@ def _parse_arguments() -> argparse.Namespace:
         "--out", type=Path, default=_REPOSITORY / "build" / "demo", metavar="DIR",
         help="folder for the results; what an earlier demo left there is removed (default: build/demo)",
     )  # fmt: skip
-    parser.add_argument(
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
         "--remote", action="store_true",
         help="server, simulation and consumers on three nodes of a cluster on this machine; one is cut off meanwhile",
+    )  # fmt: skip
+    places.add_argument(
+        "--servers", action="store_true",
+        help="three servers, simulation and consumers on five such nodes; one server is killed meanwhile; needs root",
     )  # fmt: skip
     parser.add_argument("--small", action="store_true", help=f"a grid of {SMALL_GRID.name}, as the tests take it")
     return parser.parse_args()

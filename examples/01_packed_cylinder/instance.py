@@ -33,6 +33,9 @@ def _find_command() -> str:
 class Instance:
     """An instance below ``root``. A context manager: it is taken down at the end, by force if need be."""
 
+    #: Of `forebay create`.
+    create_options: tuple[str, ...] = ()
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.command = _find_command()

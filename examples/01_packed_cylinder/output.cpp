@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.h"
 
+#include <iostream>
 #include <stdexcept>
 #include <string>
 
@@ -8,6 +9,9 @@
 
 namespace packed_cylinder {
 namespace {
+
+// As often as servers may go away one after another.
+constexpr int attempts_max = 3;
 
 void define_attributes(adios2::IO& io, const Options& options, const Domain& domain) {
   io.DefineAttribute<std::string>("geometry", options.geometry);
@@ -75,6 +79,21 @@ std::chrono::duration<double> Output::write(std::uint64_t step, std::uint64_t it
     flow.populations(populations_data_);
   }
   const auto begin = std::chrono::steady_clock::now();
+  for (int attempt = 1;; ++attempt) {
+    put(step, iteration, with_populations);
+    try {
+      engine_.EndStep();
+      break;
+    } catch (const std::exception& error) {
+      if (attempt == attempts_max) throw;
+      // Where nothing goes on, the next BeginStep says so.
+      std::cout << "step " << step << " is written again: " << error.what() << std::endl;
+    }
+  }
+  return std::chrono::steady_clock::now() - begin;
+}
+
+void Output::put(std::uint64_t step, std::uint64_t iteration, bool with_populations) {
   engine_.BeginStep();
   engine_.Put(velocity_, velocity_data_.data());
   engine_.Put(pressure_, pressure_data_.data());
@@ -87,8 +106,6 @@ std::chrono::duration<double> Output::write(std::uint64_t step, std::uint64_t it
     engine_.Put(iteration_, iteration);
     engine_.Put(time_, static_cast<double>(iteration));
   }
-  engine_.EndStep();
-  return std::chrono::steady_clock::now() - begin;
 }
 
 }  // namespace packed_cylinder

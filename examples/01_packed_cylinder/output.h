@@ -20,12 +20,15 @@ class Output {
   Output(adios2::ADIOS& adios, const Options& options, const Domain& domain, Slab slab);
 
   // Writes one step: velocity, pressure, solid, and on rank 0 step, iteration and time; populations too when asked for.
+  // A step that is given up, on all ranks, because a staging server with a part of it went away, is written again.
   // Returns how long ADIOS2 took, from BeginStep to EndStep.
   std::chrono::duration<double> write(std::uint64_t step, std::uint64_t iteration, const Flow& flow,
                                       bool with_populations);
   void close() { engine_.Close(); }
 
  private:
+  void put(std::uint64_t step, std::uint64_t iteration, bool with_populations);
+
   adios2::IO io_;
   adios2::Engine engine_;
   const bool first_rank_;

@@ -72,6 +72,7 @@ def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
                 ("server_kill", course.server_kill),
                 ("rendering_paused", course.pause),
                 ("rendering_cut_off", course.cut),
+                ("server_away", course.away),
             )
             if event is not None
         },
@@ -149,6 +150,8 @@ def _accidents(summary: dict[str, Any]) -> list[tuple[str, str]]:
         )
     if (cut := summary.get("rendering_cut_off")) is not None:
         rows.append(("rendering cut off", f"at step {cut['at_step']}, for {cut['steps']} steps"))
+    if (away := summary.get("server_away")) is not None:
+        rows.append(("a server away", f"at step {away['at_step']}, for {away['steps']} steps"))
     return rows
 
 

@@ -91,7 +91,9 @@ class Verification:
             ("the receipt describes what lies there", self._check_receipt),
             ("retention has dropped what all had passed", self._check_retention),
         ]
-        if self._course.cut is not None:
+        if self._course.away is not None:
+            checks.append(("the simulation went on while a server was away", self._check_away))
+        elif self._course.cut is not None:
             checks.append(("the simulation went on while the renderer's node was cut off", self._check_cut))
         else:
             checks += [
@@ -237,6 +239,13 @@ class Verification:
         _require(cut.steps > 0, "no step was committed meanwhile")
         _require(len(self._cast.simulations) == 1, "the simulation was restarted for it")
         return f"from step {cut.at_step} on, for {cut.steps} steps; then every step was read"
+
+    def _check_away(self) -> str:
+        away = self._course.away
+        assert away is not None
+        _require(away.steps > 0, "no step was committed meanwhile")
+        _require(len(self._cast.simulations) == 1, "the simulation was restarted for it")
+        return f"from step {away.at_step} on, for {away.steps} steps; then every step was read"
 
     def _check_rank_kill(self) -> str:
         kill = self._course.rank_kill
