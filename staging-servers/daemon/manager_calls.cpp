@@ -68,12 +68,14 @@ struct ManagerCalls::Call {
   std::string request;
   std::size_t sent = 0;
   std::string answer;
+  std::uint64_t bytes = 0;  ///< of both, as they were counted
   std::weak_ptr<const bool> wanted;
   Answered answered;
   EventLoop::TimerId timer;
 };
 
-ManagerCalls::ManagerCalls(EventLoop& loop, std::string root) : loop_(loop), root_(std::move(root)) {}
+ManagerCalls::ManagerCalls(EventLoop& loop, std::string root, ByteShares& bytes)
+    : loop_(loop), root_(std::move(root)), bytes_(bytes) {}
 
 ManagerCalls::~ManagerCalls() {
   for (auto& [descriptor, call] : calls_) {
@@ -110,7 +112,12 @@ Result<void> ManagerCalls::begin(const Peer& peer, const wire::ManagerCallT& cal
   made->wanted = std::move(wanted);
   made->answered = std::move(answered);
   Call& begun = *made;
-  RETURN_IF_ERROR(loop_.watch(descriptor, EPOLLOUT | EPOLLIN, [this, &begun](std::uint32_t) { on_events(begun); }));
+  auto ready = count(begun);
+  if (ready) ready = loop_.watch(descriptor, EPOLLOUT | EPOLLIN, [this, &begun](std::uint32_t) { on_events(begun); });
+  if (!ready) {
+    bytes_.change(begun.user, begun.bytes, 0);
+    return ready;
+  }
   begun.timer = loop_.at(monotonic_ns() + answer_ns_max,
                          [this, &begun] { end(begun, fail(ErrorCode::timeout, "the manager does not answer")); });
   calls_.emplace(descriptor, std::move(made));
@@ -149,7 +156,17 @@ Result<bool> ManagerCalls::go_on(Call& call) {
                   "the manager's answer is longer than one to another node may be; ask on the manager's node");
     }
     call.answer.append(buffer.data(), static_cast<std::size_t>(count));
+    RETURN_IF_ERROR(this->count(call));
   }
+}
+
+Result<void> ManagerCalls::count(Call& call) {
+  const std::uint64_t now = call.request.size() + call.answer.size();
+  if (bytes_.change(call.user, std::exchange(call.bytes, now), now)) return {};
+  return fail(ErrorCode::busy,
+              fmt::format("user {} has as many bytes of requests and answers under way as it may; wait "
+                          "for answers first",
+                          call.user));
 }
 
 void ManagerCalls::end(Call& call, Result<wire::ManagerAnswerT> answer) {
@@ -157,6 +174,7 @@ void ManagerCalls::end(Call& call, Result<wire::ManagerAnswerT> answer) {
   loop_.forget(descriptor);
   loop_.cancel(call.timer);
   if (const auto own = of_users_.find(call.user); own != of_users_.end() && --own->second == 0) of_users_.erase(own);
+  bytes_.change(call.user, std::exchange(call.bytes, 0), 0);
   auto ended = calls_.extract(descriptor);
   if (!call.wanted.expired()) call.answered(std::move(answer));
 }

@@ -17,6 +17,7 @@
 
 #include "loop/connection.h"
 #include "loop/event_loop.h"
+#include "loop/user_shares.h"
 
 namespace forebay::server {
 
@@ -27,8 +28,8 @@ class ManagerCalls {
 
   using Answered = std::function<void(Result<wire::ManagerAnswerT>)>;
 
-  /// `root`: of the instance.
-  ManagerCalls(EventLoop& loop, std::string root);
+  /// `root`: of the instance. `bytes`: what is on its way to the manager and back, by user.
+  ManagerCalls(EventLoop& loop, std::string root, ByteShares& bytes);
   ~ManagerCalls();
 
   /// Begins one. `answered` is called once, later, unless `wanted` has expired by then. invalid_argument for what is no
@@ -42,9 +43,12 @@ class ManagerCalls {
   /// Does what can be done without waiting. True once the answer is whole.
   Result<bool> go_on(Call& call);
   void end(Call& call, Result<wire::ManagerAnswerT> answer);
+  /// busy if its user holds as much as it may.
+  Result<void> count(Call& call);
 
   EventLoop& loop_;
   const std::string root_;
+  ByteShares& bytes_;
   std::map<int, std::unique_ptr<Call>> calls_;  ///< under way, by descriptor
   std::map<uid_t, unsigned> of_users_;          ///< how many, none with 0
 };

@@ -188,7 +188,7 @@ Result<void> Server::recover() {
                                    options_.restart_grace_ms, identity_.uuid, run_number_, &*members_,
                                    options_.member_silence_ms});
   reservations_.emplace(*this, *errand_worker_, *side_worker_);
-  manager_calls_.emplace(*loop_, options_.root);
+  manager_calls_.emplace(*loop_, options_.root, unread_bytes_);
   remote_.emplace(device_, options_.root,
                   RemoteOptions{options_.fabric, options_.encrypts_control, options_.remote_limits}, *loop_,
                   *reservations_, *pool_);

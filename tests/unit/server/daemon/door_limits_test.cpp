@@ -4,10 +4,12 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <fstream>
 #include <utility>
 #include <vector>
 
 #include <forebay/reader.h>
+#include <forebay/unix_socket.h>
 
 #include "protocol/message.h"
 #include "tests/unit/server/server_fixture.h"
@@ -122,6 +124,26 @@ TEST_F(DoorLimitsTest, what_an_open_keeps_while_it_waits_is_bounded_in_all) {
   RawClient another = connect();
   send_whole(another, MessageType::writer_open, opens);
   EXPECT_TRUE(another.ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, requests_that_the_manager_does_not_take_count_for_their_user) {
+  const std::string path = directory_.path("manager");
+  const Descriptor manager(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind_unix(manager.get(), path), 0);
+  ASSERT_EQ(::listen(manager.get(), 8), 0);
+  std::ofstream(options_.root + "/manager-endpoint") << path << '\n';
+  wire::ManagerCallT call;
+  call.method = "POST";
+  call.target = "/reservations";
+  call.body.assign(1200 << 10, 'x');
+  std::vector<RawClient> clients;
+  for (int count = 0; count < 4; ++count) {
+    clients.push_back(connect());
+    send_whole(clients.back(), MessageType::manager_call, call);
+  }
+  EXPECT_EQ(RawClient::failure(clients.back().answer(1)), ErrorCode::busy);
+  clients.clear();
   expect_alive();
 }
 
