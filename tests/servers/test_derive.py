@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import forebay
-from tests.servers.three_servers import far_environment, three_servers
 from tests.servers.test_thin_path import written_bytes
+from tests.servers.three_servers import far_environment, three_servers
 
 ELEMENTS = 2 << 20
 STEPS = 2
