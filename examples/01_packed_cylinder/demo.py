@@ -49,8 +49,8 @@ def main() -> int:
     try:
         simulation = _find_simulation()
         _prepare_folder(out)
-        kind = PoolInstance if options.servers else NodeInstance if options.remote else Instance
-        with kind(out / "instance") as instance:
+        nodes = PoolInstance if options.servers else NodeInstance if options.remote else None
+        with nodes(out / "instance", plan.capacity) if nodes else Instance(out / "instance") as instance:
             checks = _run(plan, out, simulation, instance, console)
     except (DemoError, forebay.ForebayError, OSError) as error:
         console.print(Text.assemble(("the demo has failed: ", "bold red"), str(error)))
@@ -63,9 +63,7 @@ def main() -> int:
         console.print(Text.assemble(("not everything holds", "bold red"), f"; logs and instance: {out}"))
         return 1
     shutil.rmtree(out / "work")
-    shutil.rmtree(
-        out / "instance", ignore_errors=isinstance(instance, NodeInstance)
-    )  # The nodes took theirs with them.
+    shutil.rmtree(out / "instance", ignore_errors=nodes is not None)  # The nodes took theirs with them.
     console.print(f"all {len(checks)} checks hold; see {out}")
     return 0
 

@@ -32,9 +32,11 @@ class NodeInstance(Instance):
     producer, consumers = 2, 3
     _cluster_options: tuple[str, ...] = ()
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, capacity: str = "1GiB") -> None:
+        """``capacity``: of each server, which one of them has to have for all of the reservation."""
         super().__init__(folder / f"node{SERVER}" / "root")
         self._folder = folder
+        self._capacity = capacity
         self._server = ""
         self.environment["FOREBAY_CLUSTER"] = str(folder)
         #: As root each node has a network of its own. Else they share this machine's, and nothing can be cut off.
@@ -42,7 +44,7 @@ class NodeInstance(Instance):
 
     def up(self) -> None:
         """Makes the nodes, each with its instance."""
-        options = [*self._cluster_options, *(["--netns"] if self.has_links else [])]
+        options = [*self._cluster_options, "--capacity", self._capacity, *(["--netns"] if self.has_links else [])]
         made: dict[str, Any] = json.loads(self.run("cluster", "up", "--nodes", str(self.consumers), *options, "--json"))
         self._server = made["nodes"][SERVER - 1]["server"]
 

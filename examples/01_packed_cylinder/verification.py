@@ -8,12 +8,13 @@ import math
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cast import STREAM, Cast
-from course import Course
+from course import Course, Pause
 from numpy.typing import NDArray
 from permeability import History, Row, measure
 from PIL import Image
@@ -92,9 +93,12 @@ class Verification:
             ("retention has dropped what all had passed", self._check_retention),
         ]
         if self._course.away is not None:
-            checks.append(("the simulation went on while a server was away", self._check_away))
+            checks.append(
+                ("the simulation went on while a server was away", partial(self._check_gap, self._course.away))
+            )
         elif self._course.cut is not None:
-            checks.append(("the simulation went on while the renderer's node was cut off", self._check_cut))
+            went_on = "the simulation went on while the renderer's node was cut off"
+            checks.append((went_on, partial(self._check_gap, self._course.cut)))
         else:
             checks += [
                 (
@@ -233,19 +237,10 @@ class Verification:
         _require(present == described, f"not in it: {sorted(map(str, present - described))}")
         return f"{len(entries)} steps, {len(described)} files, sizes and checksums right"
 
-    def _check_cut(self) -> str:
-        cut = self._course.cut
-        assert cut is not None
-        _require(cut.steps > 0, "no step was committed meanwhile")
+    def _check_gap(self, gap: Pause) -> str:
+        _require(gap.steps > 0, "no step was committed meanwhile")
         _require(len(self._cast.simulations) == 1, "the simulation was restarted for it")
-        return f"from step {cut.at_step} on, for {cut.steps} steps; then every step was read"
-
-    def _check_away(self) -> str:
-        away = self._course.away
-        assert away is not None
-        _require(away.steps > 0, "no step was committed meanwhile")
-        _require(len(self._cast.simulations) == 1, "the simulation was restarted for it")
-        return f"from step {away.at_step} on, for {away.steps} steps; then every step was read"
+        return f"from step {gap.at_step} on, for {gap.steps} steps; then every step was read"
 
     def _check_rank_kill(self) -> str:
         kill = self._course.rank_kill
