@@ -14,6 +14,7 @@ from typing import Any
 import forebay
 from tests.server_faults.pool_nodes import COMPUTES, PoolNodes
 from tests.soak.history import HistoryLog
+from tests.soak.looks import tell_look
 from tests.support.load import LoadProcess, options, until
 from tests.support.time_limits import seconds
 
@@ -196,18 +197,9 @@ class PoolCast:
         """Watermarks and kept steps, as the home tells them."""
         try:
             with self._nodes.admin(self._home) as admin:
-                since = time.monotonic_ns()
-                found = admin.stream(self.address)
-                marks = {"committed": found.committed, "durable": found.durable, "staged": found.staged}
-                self._tell_look("sampled", since, epoch=found.epoch, **marks)
-                since = time.monotonic_ns()
-                steps = [[step.number, step.epoch, step.incarnation] for step in admin.steps(self.address)]
-                self._tell_look("kept", since, steps=steps)
+                tell_look(self.log, admin, self.address)
         except (forebay.NotFoundError, forebay.DisconnectedError):
             return
-
-    def _tell_look(self, event: str, since_ns: int, **found: Any) -> None:
-        self.log.tell("director", event, stream=self.address, since_ns=since_ns, **found)
 
     def has_failed(self) -> bool:
         """A sync has: the stream promises nothing new."""

@@ -11,7 +11,7 @@ import pytest
 
 import forebay
 from tests.servers.ranks import Ranks, check, numbers, start_here
-from tests.servers.three_servers import far_environment, problems, three_servers, wait_until_present
+from tests.servers.three_servers import be_far, problems, three_servers, wait_until_present
 from tests.support.server_pool import ServerPool
 
 pytestmark = [pytest.mark.timeout(90)]
@@ -28,11 +28,7 @@ def pool(tmp_path: Path) -> Iterator[ServerPool]:
 @pytest.fixture
 def far(pool: ServerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of programs on another node than all servers, of which this process is one."""
-    environment = far_environment(pool, tmp_path)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("FOREBAY_ROOT", raising=False)
-    return environment
+    return be_far(pool, tmp_path, monkeypatch)
 
 
 def start_off(pool: ServerPool, server: int, hours: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import forebay
-from tests.servers.three_servers import SHARE, far_environment, wait_until_present
+from tests.servers.three_servers import SHARE, far_environment, problems, wait_until_present
 from tests.support.load import Event, LoadProcess, check, follow, until, write
 from tests.support.processes import is_stopped
 from tests.support.server_pool import ServerPool
@@ -136,20 +136,12 @@ def expect_nothing_wrong(pool: ServerPool, programs: Programs, before: str) -> N
             return list(admin.steps(ADDRESS))
 
     until(lambda: all(step.durable and not step.pins for step in steps()), f"{before}: all is durable, nothing held")
-    until(lambda: not problems_of(pool), f"{before}: audits find nothing")
+    until(lambda: not problems(pool), f"{before}: audits find nothing")
     with pool.admin(HOME) as admin:
         admin.remove_stream(ADDRESS, force=True)
     until(lambda: used_bytes(pool) == 0, f"{before}: all space is free")
     pool.destroy("run1", [0, 1, 2])
     until(lambda: not left(pool), f"{before}: nothing is left on any server")
-
-
-def problems_of(pool: ServerPool) -> list[str]:
-    found = []
-    for server in range(3):
-        with pool.admin(server) as admin:
-            found += [finding.what for finding in admin.audit(read_data=True) if finding.severity == "problem"]
-    return found
 
 
 def used_bytes(pool: ServerPool) -> int:

@@ -14,7 +14,7 @@ import pytest
 import forebay
 from forebay import _core
 from tests.servers.ranks import Ranks, check, numbers, start_here
-from tests.servers.three_servers import far_environment, three_servers, wait_until_away, wait_until_present
+from tests.servers.three_servers import be_far, far_environment, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
 
 pytestmark = [pytest.mark.timeout(60)]
@@ -58,10 +58,7 @@ def relay(address: str, to: str) -> Iterator[list[int]]:
 
 def test_no_other_server_of_the_pool_is_taken_for_a_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with three_servers(tmp_path) as pool:
-        far = far_environment(pool, tmp_path)
-        for name, value in far.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+        far = be_far(pool, tmp_path, monkeypatch)
         # Not durable: the power of a node that has a part would take them.
         with Ranks(start_here(far), "run1/flow") as writers:
             for number in range(3):
@@ -100,10 +97,7 @@ def test_a_member_that_was_started_anew_is_away_once(tmp_path: Path) -> None:
 # crash-matrix: bytes on another member of the reservation | that member's server, started again with another key than the pool's | it counts as away, and serves neither home nor clients; with the pool's key it is there again
 def test_a_member_with_another_key_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with three_servers(tmp_path) as pool:
-        far = far_environment(pool, tmp_path)
-        for name, value in far.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+        far = be_far(pool, tmp_path, monkeypatch)
         key = tmp_path / "pool" / "pool.key"
         right = key.read_text()
         with Ranks(start_here(far), "run1/flow", durability="durable") as writers:

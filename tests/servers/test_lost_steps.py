@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import forebay
-from tests.servers.three_servers import far_environment, problems, three_servers, wait_until_present
+from tests.servers.three_servers import be_far, problems, three_servers, wait_until_present
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 from tests.support.time_limits import seconds
@@ -25,9 +25,7 @@ LENGTH = 1_000_000
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerPool]:
     """Three servers; this process is on another node."""
     with three_servers(tmp_path) as made:
-        for name, value in far_environment(made, tmp_path).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+        be_far(made, tmp_path, monkeypatch)
         yield made
 
 

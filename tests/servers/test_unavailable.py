@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import forebay
-from tests.servers.three_servers import far_environment, three_servers, wait_until_away, wait_until_present
+from tests.servers.three_servers import be_far, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
 from tests.support.processes import PythonProcess
 from tests.support.server_pool import ServerPool
@@ -71,9 +71,7 @@ ADIOS2_READER = """
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerPool]:
     """Three servers, and this process on another node."""
     with three_servers(tmp_path) as made:
-        for name, value in far_environment(made, tmp_path).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+        be_far(made, tmp_path, monkeypatch)
         yield made
 
 

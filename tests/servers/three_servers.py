@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
 
-__all__ = ["far_environment", "problems", "three_servers", "wait_until_away", "wait_until_present"]
+__all__ = ["be_far", "far_environment", "problems", "three_servers", "wait_until_away", "wait_until_present"]
 
 MIB = 1 << 20
 SHARE = 32 * MIB
@@ -49,6 +51,15 @@ def far_environment(pool: ServerPool, folder: Path) -> dict[str, str]:
         "FOREBAY_SERVER": pool.addresses[0],
         "FOREBAY_TOKEN_FILE": str(token),
     }
+
+
+def be_far(pool: ServerPool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """This process is such a program from now on; the environment of others."""
+    environment = far_environment(pool, folder)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FOREBAY_ROOT", raising=False)
+    return environment
 
 
 def problems(pool: ServerPool) -> list[str]:

@@ -7,12 +7,12 @@ import contextlib
 import random
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import forebay
 from tests.soak.history import HistoryLog
+from tests.soak.looks import tell_look
 from tests.soak.shape import StreamShape
 from tests.support.instance import CommandLineInstance
 from tests.support.load import LoadProcess, options
@@ -168,20 +168,11 @@ class Cast:
 
     def look(self) -> None:
         """The watermarks and the kept steps, as the server tells them."""
-        since = time.monotonic_ns()
         try:
             with forebay.Admin() as admin:
-                found = admin.stream(self.address)
-                watermarks = {"committed": found.committed, "durable": found.durable, "staged": found.staged}
-                self._tell_look("sampled", since, epoch=found.epoch, **watermarks)
-                since = time.monotonic_ns()
-                steps = [[step.number, step.epoch, step.incarnation] for step in admin.steps(self.address)]
-                self._tell_look("kept", since, steps=steps)
+                tell_look(self.log, admin, self.address)
         except (forebay.NotFoundError, forebay.DisconnectedError):
             return
-
-    def _tell_look(self, event: str, since_ns: int, **found: Any) -> None:
-        self.log.tell("director", event, stream=self.address, since_ns=since_ns, **found)
 
     def read_all(self) -> None:
         """Another process reads every kept step, when nobody is at work."""
