@@ -18,20 +18,23 @@ wire::AttributeSetT to_wire(const journal::AttributeSetT& set) {
 
 }  // namespace
 
+std::unique_ptr<wire::PartReferenceT> reference_of(const journal::PartT& part) {
+  auto reference = std::make_unique<wire::PartReferenceT>();
+  reference->rank = part.rank;
+  reference->metadata_bytes = part.metadata_bytes;
+  reference->metadata_crc = part.metadata_crc;
+  for (const auto& extent : part.metadata)
+    reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+  if (part.attributes) reference->attributes = std::make_unique<wire::AttributeSetT>(to_wire(*part.attributes));
+  return reference;
+}
+
 DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, bool may_map, uid_t user) {
   DescribedStep described;
   described.descriptor = std::make_unique<wire::StepDescriptorT>();
   for (const auto& part : step.parts) {
-    auto reference = std::make_unique<wire::PartReferenceT>();
-    reference->rank = part->rank;
-    reference->metadata_bytes = part->metadata_bytes;
-    reference->metadata_crc = part->metadata_crc;
-    for (const auto& extent : part->metadata)
-      reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
-    if (part->attributes) {
-      reference->attributes = std::make_unique<wire::AttributeSetT>(to_wire(*part->attributes));
+    if (part->attributes)
       for (const auto& extent : part->attributes->extents) described.segments.push_back(extent.segment());
-    }
     for (const auto& extent : part->extents) {
       if (!segments.is_own(extent.segment())) {
         // Who may truncate it there is not known here.
@@ -41,7 +44,7 @@ DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, 
       described.segments.push_back(extent.segment());
       may_map = may_map && segments.may_map(extent.segment(), user);
     }
-    described.descriptor->parts.push_back(std::move(reference));
+    described.descriptor->parts.push_back(reference_of(*part));
   }
   described.descriptor->may_map = may_map;
   return described;

@@ -20,6 +20,9 @@ struct DescribedStep {
   std::vector<std::uint32_t> segments;                ///< those on this server that it lies in, some more than once
 };
 
+/// Where a rank's metadata lies.
+std::unique_ptr<wire::PartReferenceT> reference_of(const journal::PartT& part);
+
 /// `may_map`: for a reader of this user on this node who holds the step, as far as others let it.
 DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, bool may_map, uid_t user);
 

@@ -25,6 +25,7 @@
 #include "base/device.h"
 #include "protocol/message.h"
 #include "protocol/unpacked.h"
+#include "readers/step_descriptor.h"
 #include "storage/journal.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/storage/stream_records.h"
@@ -108,15 +109,7 @@ std::size_t event_bytes(const journal::StepCommittedT& step) {
   wire::StepEventT event;
   event.step = std::make_unique<wire::StepDescriptorT>();
   event.step->summary = std::make_unique<wire::StepSummary>();
-  for (const auto& part : step.parts) {
-    auto reference = std::make_unique<wire::PartReferenceT>();
-    reference->rank = part->rank;
-    reference->metadata_bytes = part->metadata_bytes;
-    reference->metadata_crc = part->metadata_crc;
-    for (const auto& extent : part->metadata)
-      reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
-    event.step->parts.push_back(std::move(reference));
-  }
+  for (const auto& part : step.parts) event.step->parts.push_back(server::reference_of(*part));
   return protocol::pack(event).size();
 }
 
