@@ -385,6 +385,7 @@ Result<void> Followers::check(const StepKey& key) const {
 }
 
 Result<void> Followers::check_not_lost(const StepKey& key) const {
+  if (key.second < state_.durable_next || space_.segments().others() == nullptr) return {};
   const auto found = state_.steps.find(key.second);
   if (found == state_.steps.end() || found->second.committed.epoch != key.first) return {};
   const auto absence = absence_of(space_.segments().others(), found->second.committed, state_.durable_next);
