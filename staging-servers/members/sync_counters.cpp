@@ -91,6 +91,7 @@ void SyncCounters::store() {
     loop.post([this, counters, told, alive, stored = std::move(stored)] {
       const bool lives = !alive.expired();
       if (lives && stored) stored_ = counters;
+      if (lives && !stored) lines_.warning("counters of syncs cannot be stored: {}", stored.error().message());
       for (const Done& done : told) done(stored);
       if (!lives || alive.expired()) return;
       runs_ = false;

@@ -15,6 +15,7 @@
 #include <forebay/result.h>
 
 #include "base/device.h"
+#include "base/limited_log.h"
 #include "loop/event_loop.h"
 #include "loop/worker.h"
 
@@ -43,7 +44,7 @@ class SyncCounters {
   SyncCounters& operator=(const SyncCounters&) = delete;
 
   std::uint64_t stored(std::size_t line) const { return stored_.at(line); }
-  /// Calls `done` once that much is stored, or cannot be; also if it was before.
+  /// Calls `done` once that much is stored, or cannot be, which the log says; also if it was before.
   using Done = std::function<void(const Result<void>&)>;
   void raise(std::size_t line, std::uint64_t counter, Done done = nullptr);
 
@@ -56,6 +57,7 @@ class SyncCounters {
   std::vector<std::uint64_t> wanted_;
   std::vector<Done> waiting_;  ///< for what is wanted and is not being written yet
   bool runs_ = false;
+  log::Limited lines_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
