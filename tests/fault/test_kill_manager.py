@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -71,8 +69,7 @@ class LiveStage:
             self.writer.kill()
             self.ledger.note_ended([self.writer])
         if victim in ("stager", "manager and stager", "everybody"):
-            for pid in self.instance.stagers():
-                os.kill(pid, signal.SIGKILL)
+            self.instance.kill_stagers()
         if victim in ("manager", "manager and stager", "everybody"):
             self.instance.kill_manager()
         if victim in ("server", "everybody"):
@@ -83,14 +80,20 @@ class LiveStage:
 
     def go_on(self) -> None:
         """Returns when writer, follower and stage have got further."""
-        for process, event in ((self.writer, "committed"), (self.follower, "step")):
-            process.wait_for(event, after=process.count())
-        self.ledger.note(self.writer, self.follower)
-        if self.state() == "failed":
-            # So many deaths without progress are given up; the user runs it again.
-            self.stage = self.submit()
+        seen = {"committed": (self.writer, self.writer.count()), "step": (self.follower, self.follower.count())}
         reached = max(self.staged(), default=-1)
-        until(lambda: max(self.staged(), default=-1) > reached, "the stage gets further")
+
+        def has_got_further() -> bool:
+            if self.state() == "failed":
+                # So many deaths without progress are given up; the user runs it again. Until then the writer may wait
+                # for the space of steps that are not staged out.
+                self.stage = self.submit()
+            return max(self.staged(), default=-1) > reached and all(
+                process.has_told(event, after) for event, (process, after) in seen.items()
+            )
+
+        until(has_got_further, "writer, follower and stage get further")
+        self.ledger.note(self.writer, self.follower)
 
 
 @pytest.fixture

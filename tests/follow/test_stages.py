@@ -66,8 +66,7 @@ def test_one_in_ten_through_deaths_of_stager_and_manager(
         checkpoint(files, 10 * step)
         if step == 10:
             until(lambda: "chk00100" in staged(out), "the second one is taken")
-            for pid in instance.stagers():
-                os.kill(pid, signal.SIGKILL)
+            instance.kill_stagers()
         if step == 15:
             instance.kill_manager()
         if step == 18:

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,13 +74,7 @@ class StageOuts:
 
     def kill(self) -> bool:
         """Every process that stages dies; the manager starts them again."""
-        pids = self._instance.stagers()
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        return bool(pids)
+        return self._instance.kill_stagers() > 0
 
     def finish(self) -> None:
         """Waits for all, runs once more what failed, and tells what lies at the destinations."""

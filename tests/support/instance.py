@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -115,6 +116,15 @@ class CommandLineInstance:
                 and f"FOREBAY_ROOT={self.root}".encode() in (process / "environ").read_bytes().split(b"\0")
             )
         )
+
+    def kill_stagers(self) -> int:
+        """Kills them; how many there were, for one may have ended meanwhile."""
+        killed = 0
+        for pid in self.stagers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        return killed
 
     def logs(self) -> str:
         """What server and manager have written."""

@@ -97,6 +97,11 @@ class LoadProcess:
         with self._told:
             return [told for told in self.events if told["event"] == event]
 
+    def has_told(self, event: str, after: int) -> bool:
+        """Is there an event of that name among those from number ``after`` on?"""
+        with self._told:
+            return any(told["event"] == event for told in self.events[after:])
+
     def count(self) -> int:
         """Number of events so far."""
         with self._told:

@@ -432,7 +432,8 @@ class StageSupervisor:
             await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **saved)
             return None
         if self._stopping:
-            await self._write_down(row.id, state=StageState.QUEUED, **saved)
+            # It was not the stage that failed, which has begun all the same.
+            await self._write_down(row.id, state=StageState.QUEUED, attempts=max(row.attempts, 1), **saved)
             return None
         if failure is None:
             failure = _failure_of_process(outcome, run.process.pid, row.owner_uid)

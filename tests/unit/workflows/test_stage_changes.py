@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for a stage is woken, and a manager that has run many stages remembers few."""
+"""Who waits for a stage is woken, a manager that has run many remembers few, and that it stops is no stage's fault."""
 
 from __future__ import annotations
 
@@ -70,3 +70,30 @@ def test_a_stage_that_is_not_tried_again_leaves_nothing(tmp_path: Path, monkeypa
 
     with contextlib.closing(Database(tmp_path / "manager.sqlite")) as database:
         asyncio.run(run(database))
+
+
+def test_stops_of_the_manager_are_not_attempts_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "stage"
+    program.write_text("#!/bin/sh\nexec cat\n")  # it ends with the manager
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+
+    async def run(database: Database, stage: int | None) -> int:
+        supervisor = StageSupervisor(database, tmp_path)
+        await supervisor.start()
+        if stage is None:
+            job = FilesJob("run1", "data", str(tmp_path / "data"), inward=True)
+            stage = (await supervisor.submit(job, tmp_path.stat().st_uid, tmp_path.stat().st_gid, 0o022)).id
+        while (row := await supervisor.stage(stage)).state is not StageState.RUNNING:
+            assert not row.state.is_final, row
+            await supervisor.wait_for_change(stage, supervisor.version(stage), 10.0)
+        await supervisor.stop()
+        return stage
+
+    stage: int | None = None
+    with contextlib.closing(Database(tmp_path / "manager.sqlite")) as database:
+        database.put_reservation(ReservationRow("run1", 0, False, os.geteuid(), os.getegid()))
+        for _ in range(3):
+            stage = asyncio.run(run(database, stage))
+            row = database.stage(stage)
+            assert (row.state, row.attempts) == (StageState.QUEUED, 1)
