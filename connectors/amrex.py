@@ -9,11 +9,13 @@ How levels lie in a step is told in :mod:`forebay.connectors.leveled_files`.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,11 +90,14 @@ class Plotfile:
         except (ValueError, IndexError, UnicodeDecodeError) as error:
             raise CorruptError(f"its header is damaged or of another format: {str(error)[:120]}", str(path)) from None
 
-    def blocks(self, level: int, field: str) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Each box of a level with the field's elements in it, in C order (z, y, x)."""
-        place = self.fields.index(field)
+    def blocks(self, level: int, fields: Sequence[str]) -> Iterator[tuple[Box, str, NDArray[Any]]]:
+        """Each box of a level and each of the fields, with the field's elements in the box, in C order (z, y, x)."""
+        places = [(field, self.fields.index(field)) for field in fields]
         for box, (file, offset) in zip(self.levels[level].boxes, self.levels[level].files, strict=True):
-            yield box, _read_fab(file, offset, box, self.levels[level].ghosts, place, len(self.fields))
+            with _opened(file, offset) as opened:
+                fab = _Fab.read(opened, offset, box, self.levels[level].ghosts, len(self.fields))
+                for field, place in places:
+                    yield box, field, fab.field(opened, place)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -156,35 +161,68 @@ def _read_level(path: Path, domain: Box, spacing: tuple[float, ...], fields: int
     return Level(domain, boxes, files, spacing, _ghosts(head[3], len(domain.low)))
 
 
-def _read_fab(file: Path, offset: int, box: Box, ghosts: Triple, place: int, fields: int) -> NDArray[Any]:
-    """One field of a box. The file may have ghost cells around it, which are cut off."""
+@contextlib.contextmanager
+def _opened(file: Path, offset: int) -> Iterator[BinaryIO]:
+    """The file to read the box at this offset from; what is wrong there is told by name."""
     try:
-        with file.open("rb") as opened:
-            opened.seek(offset)
-            match = _FAB.match(opened.read(_FAB_HEADER_BYTES_MAX))
-            if match is None:
-                raise ValueError("there is no FAB of 4 or 8 bytes")
-            size, whole = int(match["bytes"]), _parse_box(match["box"].decode(), len(box.low))
-            if int(match["fields"]) != fields or whole != box.grown(ghosts):
-                raise ValueError(f"the FAB is of {whole.low} to {whole.high} with {int(match['fields'])} fields")
-            ascending = list(range(1, size + 1))
-            order = {tuple(ascending): ">", tuple(ascending[::-1]): "<"}.get(
-                tuple(int(number) for number in match["order"].split())
-            )
-            if order is None:
-                raise ValueError("the order of its bytes is none that computers of today have")
-            elements = int(np.prod(whole.count))
-            opened.seek(offset + match.end() + place * elements * size)
-            values = np.fromfile(opened, f"{order}f{size}", elements)
+        with file.open("rb", buffering=0) as opened:
+            yield opened
     except FileNotFoundError:
         raise NotFoundError("the plotfile is not whole: a file is missing", str(file)) from None
-    except ValueError as error:
+    except _DamagedError as error:
         raise CorruptError(str(error), f"{file}, byte {offset}") from None
-    if values.size != elements:
-        raise CorruptError(
-            f"{values.size} of {elements} elements are there: the file is cut off", f"{file}, byte {offset}"
+
+
+class _DamagedError(Exception):
+    """The file has not at this place what the headers say."""
+
+
+@dataclass(frozen=True)
+class _Fab:
+    """All fields of a box, in a file; perhaps with ghost cells around it.
+
+    Attributes
+    ----------
+    begin : int
+        Offset of the first field's elements in bytes.
+    inside : tuple of slice
+        Where the box lies in what the file has, of the extents `count`.
+    """
+
+    begin: int
+    dtype: np.dtype[Any]
+    count: tuple[int, ...]
+    inside: tuple[slice, ...]
+
+    @classmethod
+    def read(cls, opened: BinaryIO, offset: int, box: Box, ghosts: Triple, fields: int) -> _Fab:
+        opened.seek(offset)
+        match = _FAB.match(opened.read(_FAB_HEADER_BYTES_MAX))
+        if match is None:
+            raise _DamagedError("there is no FAB of 4 or 8 bytes")
+        try:
+            whole = _parse_box(match["box"].decode(), len(box.low))
+        except ValueError as error:
+            raise _DamagedError(str(error)) from None
+        if int(match["fields"]) != fields or whole != box.grown(ghosts):
+            raise _DamagedError(f"the FAB is of {whole.low} to {whole.high} with {int(match['fields'])} fields")
+        size = int(match["bytes"])
+        ascending = list(range(1, size + 1))
+        order = {tuple(ascending): ">", tuple(ascending[::-1]): "<"}.get(
+            tuple(int(number) for number in match["order"].split())
         )
-    return values.reshape(whole.count)[box.inside(whole)]
+        if order is None:
+            raise _DamagedError("the order of its bytes is none that computers of today have")
+        return cls(offset + match.end(), np.dtype(f"{order}f{size}"), whole.count, box.inside(whole))
+
+    def field(self, opened: BinaryIO, place: int) -> NDArray[Any]:
+        """Elements of one field, without ghost cells."""
+        elements = math.prod(self.count)
+        opened.seek(self.begin + place * elements * self.dtype.itemsize)
+        values = np.fromfile(opened, self.dtype, elements)
+        if values.size != elements:
+            raise _DamagedError(f"{values.size} of {elements} elements are there: the file is cut off")
+        return values.reshape(self.count)[self.inside]
 
 
 def ingest(

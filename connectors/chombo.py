@@ -85,17 +85,18 @@ class ChomboFile:
         with _opened(path) as file:
             return _read(path, file)
 
-    def blocks(self, level: int, field: str) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Each box of a level with the field's elements in it, in C order (z, y, x)."""
-        place = self.fields.index(field)
+    def blocks(self, level: int, fields: Sequence[str]) -> Iterator[tuple[Box, str, NDArray[Any]]]:
+        """Each box of a level and each of the fields, with the field's elements in the box, in C order (z, y, x)."""
+        places = [(field, self.fields.index(field)) for field in fields]
         found = self.levels[level]
         with _opened(self.path) as file:
             data = file[f"level_{level}/data:datatype=0"]
             for box, offset in zip(found.boxes, found.offsets, strict=True):
                 whole = box.grown(found.ghosts)
                 elements = math.prod(whole.count)
-                begin = offset + place * elements
-                yield box, data[begin : begin + elements].reshape(whole.count)[box.inside(whole)]
+                for field, place in places:
+                    begin = offset + place * elements
+                    yield box, field, data[begin : begin + elements].reshape(whole.count)[box.inside(whole)]
 
 
 def ingest(

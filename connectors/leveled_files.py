@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,8 +89,8 @@ class LeveledFile(Protocol):
     @property
     def levels(self) -> Sequence[Level]: ...
 
-    def blocks(self, level: int, field: str) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Each box of a level with the field's elements in it, in C order (z, y, x)."""
+    def blocks(self, level: int, fields: Sequence[str]) -> Iterator[tuple[Box, str, NDArray[Any]]]:
+        """Each box of a level and each of the fields, with the field's elements in the box, in C order (z, y, x)."""
         ...
 
 
@@ -117,11 +116,11 @@ def write_step(step: StepBeingWritten, file: LeveledFile, fields: Sequence[str] 
     for number, level in enumerate(file.levels):
         attributes[f"level_{number}/spacing"] = _padded(level.spacing, 1.0)
         attributes[f"level_{number}/origin"] = _padded(file.low, 0.0)
-    for (number, level), field in product(enumerate(file.levels), chosen):
-        name = f"level_{number}/{field}"
-        for box, values in file.blocks(number, field):
+    for number, level in enumerate(file.levels):
+        shape = level.domain.count
+        for box, field, values in file.blocks(number, chosen):
             start = tuple(first - zero for first, zero in zip(box.low, level.domain.low, strict=True))[::-1]
-            step.write(name, values, shape=level.domain.count, start=start, dims=dims)
+            step.write(f"level_{number}/{field}", values, shape=shape, start=start, dims=dims)
 
 
 def ingest_files(

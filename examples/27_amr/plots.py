@@ -34,7 +34,7 @@ def finest_grid(plotfile: amrex.Plotfile, field: str) -> tuple[NDArray[np.float3
     values, levels = np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
     for number, level in enumerate(plotfile.levels):
         ratio = shape[0] // level.domain.count[0]
-        for box, cells in plotfile.blocks(number, field):
+        for box, _, cells in plotfile.blocks(number, [field]):
             starts = [(first - zero) * ratio for first, zero in zip(box.low, level.domain.low, strict=True)][::-1]
             place = tuple(slice(first, first + count * ratio) for first, count in zip(starts, box.count, strict=True))
             for axis in range(3):
