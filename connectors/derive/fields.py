@@ -104,12 +104,15 @@ class Field(ABC):
 
     def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
         """Writes one of ``boxes`` into a step."""
+        self._put(step, name, box, self.content(box))
+
+    def _put(self, step: StepBeingWritten, name: str, box: Box, content: Any) -> None:
         if self.is_value:
-            step.write(name, self.content(box))
+            step.write(name, content)
         elif self.is_local:
-            step.write(name, self.content(box), kind=ShapeKind.LOCAL_ARRAY, dims=self.dims)
+            step.write(name, content, kind=ShapeKind.LOCAL_ARRAY, dims=self.dims)
         else:
-            step.write(name, self.content(box), shape=self.shape, start=box.start, dims=self.dims)
+            step.write(name, content, shape=self.shape, start=box.start, dims=self.dims)
 
 
 #: By name, in the order in which they are written.

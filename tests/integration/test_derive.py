@@ -64,7 +64,11 @@ def random(shape: tuple[int, ...], dtype: Any = np.float64, seed: int = 1) -> ND
     return (np.random.default_rng(seed).random(shape) * 100).astype(dtype)
 
 
-def test_values_are_those_of_numexpr_and_numpy_and_blocks_stay(flow: str, out: str) -> None:
+@pytest.mark.parametrize("kept_bytes_max", [0, 1 << 20], ids=["into_the_step", "into_kept_memory"])
+def test_values_are_those_of_numexpr_and_numpy_and_blocks_stay(
+    flow: str, out: str, kept_bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.connectors.derive.evaluation._KEPT_BYTES_MAX", kept_bytes_max)
     fields = {name: random((30, 50), np.float32, seed) for seed, name in enumerate("uvw")}
     with forebay.open(flow, "w") as stream:
         for number in (7, 8, 20):
