@@ -60,6 +60,7 @@ struct ServerOptions {
   std::int64_t flush_interval_ms =
       500;                              ///< how long a committed step may wait to be made durable; < 0: only on request
   std::int64_t segment_look_ms = 1000;  ///< how often to look at segments that writers have open
+  std::int64_t cut_grace_ms = 15'000;   ///< how long readers on other nodes have whose connection was cut
   std::int64_t restart_grace_ms = 60'000;   ///< how long writer groups have to come back after a restart of the server
   std::int64_t member_silence_ms = 60'000;  ///< how long a member lets others in without a word of the home; for tests
   std::uint64_t checked_per_turn = 32;      ///< of InvariantChecks, in builds that have them; 0: nothing

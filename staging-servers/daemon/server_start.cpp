@@ -178,7 +178,8 @@ Result<void> Server::hold_files() {
 }
 
 Result<void> Server::recover() {
-  ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_, options_.restart_grace_ms));
+  ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_, options_.restart_grace_ms,
+                                                      options_.cut_grace_ms));
   readers_ = std::move(readers);
   pool_.emplace(device_, options_.root, *errand_worker_);
   if (!options_.pool_key.empty()) RETURN_IF_ERROR(pool_->join(options_.pool_key));

@@ -126,6 +126,8 @@ std::vector<Setting> settings_table(Settings& settings) {
        &options.flush_interval_ms},
       {"--restart-grace-ms", "restart_grace_ms", "How long writers have to come back after a restart of the server",
        &options.restart_grace_ms},
+      {"--cut-grace-ms", "cut_grace_ms", "How long a step stays for a reader on another node whose connection was cut",
+       &options.cut_grace_ms},
       {"--log-level", "log_level", "debug, info, warning or error", &settings.log_level},
   };
 }

@@ -8,6 +8,7 @@
 #include "base/uuid.h"
 #include "readers/followers.h"
 #include "readers/reader_groups.h"
+#include "readers/reader_session.h"
 
 namespace forebay::server {
 namespace {
@@ -24,12 +25,13 @@ ReaderRegistry::ReaderRegistry(EventLoop& loop, ReaderPresence presence)
 ReaderRegistry::~ReaderRegistry() = default;
 
 Result<std::unique_ptr<ReaderRegistry>> ReaderRegistry::open(EventLoop& loop, const std::string& root, bool after_boot,
-                                                             std::int64_t restart_grace_ms) {
+                                                             std::int64_t restart_grace_ms, std::int64_t cut_grace_ms) {
   ASSIGN_OR_RETURN(auto presence, ReaderPresence::open(root));
   std::unique_ptr<ReaderRegistry> registry(new ReaderRegistry(loop, std::move(presence)));
   ASSIGN_OR_RETURN(auto pins, PinTable::open(root + "/pins", after_boot, registry->presence_, registry->before_));
   registry->pins_ = std::move(pins);
   registry->restart_grace_ms_ = restart_grace_ms;
+  registry->cut_grace_ms_ = cut_grace_ms;
   if (!after_boot) registry->ranks_before_ = registry->presence_.ranks();
   return registry;
 }
@@ -75,6 +77,20 @@ void ReaderRegistry::place_absent(bool all_read) {
   presence_.keep_only(sessions);
 }
 
+void ReaderRegistry::add_remote(ReaderSession& session) {
+  remote_sessions_.insert_or_assign(session.number, &session);
+}
+
+void ReaderRegistry::remove_remote(const ReaderSession& session) {
+  const auto found = remote_sessions_.find(session.number);
+  if (found != remote_sessions_.end() && found->second == &session) remote_sessions_.erase(found);
+}
+
+void ReaderRegistry::end_connection_before(std::uint64_t session, const ReaderSession& successor) {
+  const auto found = remote_sessions_.find(session);
+  if (found != remote_sessions_.end() && found->second->is_succeeded_by(successor)) found->second->was_cut();
+}
+
 std::vector<std::pair<std::uint32_t, bool>> ReaderRegistry::ranks_of_before(std::uint64_t group_number) const {
   std::vector<std::pair<std::uint32_t, bool>> ranks;
   for (auto known = ranks_before_.lower_bound({group_number, 0});
@@ -84,7 +100,15 @@ std::vector<std::pair<std::uint32_t, bool>> ReaderRegistry::ranks_of_before(std:
 }
 
 void ReaderRegistry::watch_absent(std::uint64_t session, pid_t pid) {
-  absent_.emplace(session, ReaderProcess(pid));
+  watch(session, {ReaderProcess(pid)});
+}
+
+void ReaderRegistry::watch_cut(std::uint64_t session) {
+  watch(session, {ReaderProcess(0), monotonic_ns() + cut_grace_ms_ * 1'000'000});
+}
+
+void ReaderRegistry::watch(std::uint64_t session, AbsentReader reader) {
+  absent_.insert_or_assign(session, std::move(reader));
   // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
   // A killed process's connection may be seen to end just before its lock, so the first look is soon.
   if (!std::exchange(absent_check_set_, true))
@@ -93,8 +117,9 @@ void ReaderRegistry::watch_absent(std::uint64_t session, pid_t pid) {
 
 void ReaderRegistry::check_absent() {
   std::vector<std::uint64_t> gone;
-  for (const auto& [session, process] : absent_) {
-    if (is_gone(session, process)) gone.push_back(session);
+  for (const auto& [session, reader] : absent_) {
+    const bool is_over = reader.until_ns ? monotonic_ns() >= *reader.until_ns : is_gone(session, reader.process);
+    if (is_over) gone.push_back(session);
   }
   for (const std::uint64_t session : gone) {
     absent_.erase(session);

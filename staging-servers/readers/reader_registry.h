@@ -25,6 +25,7 @@ namespace forebay::server {
 class Follower;
 class Followers;
 class ReaderGroups;
+class ReaderSession;
 
 /// Of those that wait for one stream, nobody reads more.
 inline constexpr std::size_t waits_told_max = 64;
@@ -32,9 +33,10 @@ inline constexpr std::size_t waits_told_max = 64;
 class ReaderRegistry {
  public:
   /// Opens ROOT/readers and ROOT/pins. Readers of before the start are absent until they come back or are gone.
-  /// `restart_grace_ms`: how long ranks of reader groups that cannot be looked at have to come back.
+  /// `restart_grace_ms`: how long ranks of reader groups that cannot be looked at have to come back. `cut_grace_ms`:
+  /// how long readers on other nodes have, whose connection was cut.
   static Result<std::unique_ptr<ReaderRegistry>> open(EventLoop& loop, const std::string& root, bool after_boot,
-                                                      std::int64_t restart_grace_ms);
+                                                      std::int64_t restart_grace_ms, std::int64_t cut_grace_ms);
   ~ReaderRegistry();
   ReaderRegistry(const ReaderRegistry&) = delete;
   ReaderRegistry& operator=(const ReaderRegistry&) = delete;
@@ -60,12 +62,21 @@ class ReaderRegistry {
 
   /// A reader that holds steps, but has no connection: until it comes back, or is gone.
   void watch_absent(std::uint64_t session, pid_t pid);
+  /// One on another node, of which nobody can know more than that it may come back for a while.
+  void watch_cut(std::uint64_t session);
   /// It has come back, or let go.
   void absent_returned(std::uint64_t session) { absent_.erase(session); }
   /// Forgets readers of streams that could not be read which are gone.
   void forget_gone_unplaced();
   /// Are there readers of before the start that may hold steps of a stream that could not be read at it?
   bool has_unplaced() const noexcept { return !unplaced_.empty(); }
+
+  // Readers on other nodes
+  void add_remote(ReaderSession& session);
+  void remove_remote(const ReaderSession& session);
+  /// Its client may have noticed a cut before this server, and come by another connection: then the one that it had
+  /// ends now.
+  void end_connection_before(std::uint64_t session, const ReaderSession& successor);
 
   // Ranks of groups of before the start
   std::int64_t restart_grace_ms() const noexcept { return restart_grace_ms_; }
@@ -89,20 +100,27 @@ class ReaderRegistry {
   /// Nobody holds what that reader held, whose process this is.
   bool is_gone(std::uint64_t session, const ReaderProcess& process) const;
 
+  struct AbsentReader {
+    ReaderProcess process;
+    std::optional<std::int64_t> until_ns = {};  ///< monotonic; of one on another node
+  };
   struct UnplacedReader {
     ReaderProcess process;
     std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epochs and steps
   };
+  void watch(std::uint64_t session, AbsentReader reader);
 
   EventLoop& loop_;
   ReaderPresence presence_;
   std::unique_ptr<PinTable> pins_;
   std::int64_t restart_grace_ms_ = 0;
+  std::int64_t cut_grace_ms_ = 0;
   std::map<ReaderPresence::GroupRank, std::uint64_t> ranks_before_;  ///< their sessions
   std::vector<Followers*> followers_;
-  std::set<std::uint64_t> numbers_;                ///< of the readers that are connected
-  std::vector<PinTable::Absent> before_;           ///< readers of before the restart; during recovery only
-  std::map<std::uint64_t, ReaderProcess> absent_;  ///< by session
+  std::set<std::uint64_t> numbers_;       ///< of the readers that are connected
+  std::vector<PinTable::Absent> before_;  ///< readers of before the restart; during recovery only
+  std::map<std::uint64_t, ReaderSession*> remote_sessions_;
+  std::map<std::uint64_t, AbsentReader> absent_;  ///< by session
   bool absent_check_set_ = false;
   std::map<std::uint64_t, UnplacedReader> unplaced_;  ///< of streams that are not known, by session
   std::map<std::string, std::map<std::uint64_t, Follower*>> stream_waiters_;  ///< by path and number of the reader

@@ -34,14 +34,17 @@ ReaderSession::ReaderSession(Connection& connection, StreamsToRead& streams, Rea
     : connection_(connection), streams_(streams), registry_(registry) {}
 
 ReaderSession::~ReaderSession() {
+  registry_.remove_remote(*this);
   registry_.give_back_number(number);
 }
 
 void ReaderSession::take_number() {
   if (std::exchange(admitted_, false)) registry_.presence().forget(number);
+  registry_.remove_remote(*this);
   registry_.give_back_number(number);
   // A living reader's number would give this one a say over the other's pins.
   const bool keeps = asked_.resume && asked_.session != 0;
+  if (keeps && connection_.is_remote()) registry_.end_connection_before(asked_.session, *this);
   number = registry_.take_number(keeps ? asked_.session : random_number());
 }
 
@@ -179,6 +182,7 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
     registry_.absent_returned(number);
   }
   admitted_ = true;
+  if (connection_.is_remote()) registry_.add_remote(*this);
   forget_lists();
   std::vector<Descriptor> descriptors;
   if (!connection_.is_remote()) {
@@ -359,17 +363,40 @@ void ReaderSession::handle(protocol::Message message) {
   }
 }
 
+bool ReaderSession::is_succeeded_by(const ReaderSession& other) const {
+  const Peer& mine = connection_.peer();
+  const Peer& its = other.connection_.peer();
+  return &other != this && mine.remote && its.remote && mine.remote->uid == its.remote->uid && mine.uid == its.uid &&
+         asked_.reservation == other.asked_.reservation && asked_.stream == other.asked_.stream && asked_.ranks <= 1;
+}
+
+void ReaderSession::was_cut() {
+  was_cut_ = true;
+  closed("its client has come by another connection");
+  registry_.remove_remote(*this);
+  registry_.give_back_number(number);
+  number = registry_.take_number(random_number());
+  connection_.close("its client has come by another connection");
+}
+
+bool ReaderSession::is_cut() const {
+  // A rank that is cut ends its group.
+  return connection_.is_remote() && asked_.ranks <= 1 && (was_cut_ || connection_.ended_by_peer());
+}
+
 void ReaderSession::closed(const std::string&) {
   // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
   // connection up for another one.
   const bool holds_on = admitted_ && followers_ != nullptr && !shut_out_ && !pins.empty() &&
-                        registry_.presence().state(number) == ReaderPresence::State::present;
+                        (is_cut() || registry_.presence().state(number) == ReaderPresence::State::present);
   Followers* const left = std::exchange(followers_, nullptr);
   if (const auto reader = std::exchange(reader_, nullptr)) reader->closed(*this);
   if (left != nullptr) left->detach(*this, holds_on);
   // It may be said twice: a consumer's next reader does not wait for the end to be handled.
   if (!std::exchange(admitted_, false)) return;
-  if (holds_on) {
+  if (holds_on && connection_.is_remote()) {
+    registry_.watch_cut(number);
+  } else if (holds_on) {
     registry_.watch_absent(number, connection_.peer().pid);
   } else {
     registry_.presence().forget(number);

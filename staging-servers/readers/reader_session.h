@@ -45,6 +45,11 @@ class ReaderSession final : public Session {
   std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
                                           std::vector<std::uint32_t>& segments);
 
+  /// The other one is on another node, too, and its client says with right that it was this one's.
+  bool is_succeeded_by(const ReaderSession& other) const;
+  /// Its client has come by another connection.
+  void was_cut();
+
   const wire::ReaderOpenT& asked() const noexcept { return asked_; }
   /// Of its stream; null: it has not joined one, or that was removed.
   Followers* followers() noexcept { return followers_; }
@@ -64,6 +69,8 @@ class ReaderSession final : public Session {
   std::optional<Error> refusal(const wire::ReaderOpenT& asked) const;
   Result<void> answer(const protocol::Message& message);
   void take_number();
+  /// The connection has ended, as far as is known by no will of the client, which is on another node.
+  bool is_cut() const;
   /// What only counts until its reader has joined the stream.
   void forget_lists();
   /// To a client on another node, by its data path, which also brings what fails.
@@ -78,8 +85,9 @@ class ReaderSession final : public Session {
   std::uint32_t open_request_ = 0;
   std::shared_ptr<Follower> reader_;  ///< itself, or its group
   bool shut_out_ = false;             ///< may not read any more: its pins end with the connection
-  bool admitted_ = false;             ///< has joined a stream, and has a file that says that it is present
-  Followers* followers_ = nullptr;    ///< of its stream
+  bool was_cut_ = false;
+  bool admitted_ = false;           ///< has joined a stream, and has a file that says that it is present
+  Followers* followers_ = nullptr;  ///< of its stream
 };
 
 }  // namespace forebay::server

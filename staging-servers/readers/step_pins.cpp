@@ -109,9 +109,12 @@ Result<void> StepPins::pin_for_writer(ReaderSession* holder, pid_t process, cons
 
 void StepPins::leave(ReaderSession& session, bool holds_on) {
   for (const auto& [key, count] : session.pins) {
-    if (holds_on) {
+    const std::uint64_t cut_bytes = session.connection().is_remote() ? pins_.at(key).size_bytes : 0;
+    const bool has_room = cut_bytes == 0 || space_.cut_pinned_bytes + cut_bytes <= space_.unnamed_pinned_bytes_max();
+    if (holds_on && has_room) {
       // It counts as before, also among the unnamed readers' pins.
-      absent_[session.number].push_back({key, session.pin_limit()});
+      absent_[session.number].push_back({key, session.pin_limit(), cut_bytes});
+      space_.cut_pinned_bytes += cut_bytes;
       continue;
     }
     registry_.pins().remove(session.number, key.first, key.second);
@@ -131,7 +134,7 @@ void StepPins::hold_for_absent(std::uint64_t session, const std::vector<StepKey>
       continue;
     }
     ++pins_[key].count;
-    absent_[session].push_back({key, {}});
+    absent_[session].push_back({key, {}, 0});
   }
 }
 
@@ -139,7 +142,8 @@ void StepPins::end_absent(std::uint64_t session, const std::map<StepKey, std::ui
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
   registry_.absent_returned(session);
-  for (const auto& [key, limit] : std::exchange(found->second, {})) {
+  for (const auto& [key, limit, cut_bytes] : std::exchange(found->second, {})) {
+    space_.cut_pinned_bytes -= cut_bytes;
     if (!kept.contains(key)) registry_.pins().remove(session, key.first, key.second);
     remove(key, limit);
   }
@@ -173,8 +177,11 @@ void StepPins::forget(const ReaderSession& session) {
 }
 
 void StepPins::forget_absent() {
-  for (const auto& [session, held] : absent_) {
-    for (const auto& [key, limit] : held) registry_.pins().remove(session, key.first, key.second);
+  for (auto& [session, held] : absent_) {
+    for (AbsentPin& pin : held) {
+      registry_.pins().remove(session, pin.key.first, pin.key.second);
+      space_.cut_pinned_bytes -= std::exchange(pin.cut_bytes, 0);
+    }
   }
 }
 
@@ -187,6 +194,14 @@ std::uint64_t StepPins::unnamed_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [key, pin] : pins_) {
     if (pin.unnamed > 0) bytes += pin.size_bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t StepPins::cut_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [session, held] : absent_) {
+    for (const AbsentPin& pin : held) bytes += pin.cut_bytes;
   }
   return bytes;
 }

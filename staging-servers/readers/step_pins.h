@@ -43,7 +43,8 @@ class StepPins {
   /// That step has not come to be.
   void unpin_for_writer(ReaderSession& holder, const StepKey& key) { let_go(holder, key); }
   /// The connection has ended. `holds_on`: somebody still has what it was given; its pins stay until it comes back or
-  /// is gone.
+  /// is gone. Those of readers on other nodes stay only as far as all of them together hold no more than unnamed
+  /// readers may.
   void leave(ReaderSession& session, bool holds_on);
 
   /// Holds steps for readers of before a restart, until they come back or are gone.
@@ -63,6 +64,8 @@ class StepPins {
   std::vector<StepKey> pinned() const;
   /// Bytes of steps that readers without a name hold.
   std::uint64_t unnamed_bytes() const;
+  /// Bytes of steps that stay for readers on other nodes whose connection was cut.
+  std::uint64_t cut_bytes() const;
 
   /// Ends the process if an invariant is broken; how many things were looked at. `sessions`: all connections, by their
   /// numbers. `certain`: no step of the stream went to another stream under its readers.
@@ -79,6 +82,7 @@ class StepPins {
   struct AbsentPin {
     StepKey key;
     PinLimit limit;
+    std::uint64_t cut_bytes = 0;  ///< as counted, of a reader on another node
   };
 
   /// `held`: it was pinned all the time, so the limit of unnamed readers does not count.

@@ -51,14 +51,20 @@ std::size_t Reservation::check() const {
   std::size_t items = map.check();
   std::vector<Held> all;
   std::uint64_t unnamed_bytes = 0;
+  std::uint64_t cut_bytes = 0;
   for (const auto& [stream_name, stream] : streams_) {
     items += stream->check();
     for (const Extent& extent : stream->extents_held()) all.push_back({extent, stream.get()});
     unnamed_bytes += stream->followers().pins().unnamed_bytes();
+    cut_bytes += stream->followers().pins().cut_bytes();
   }
   invariant(unnamed_bytes == space_.unnamed_pinned_bytes, [&] {
     return fmt::format("reservation {}: readers without a name hold {} bytes, counted are {}", name(), unnamed_bytes,
                        space_.unnamed_pinned_bytes);
+  });
+  invariant(cut_bytes == space_.cut_pinned_bytes, [&] {
+    return fmt::format("reservation {}: {} bytes stay for readers that were cut off, counted are {}", name(), cut_bytes,
+                       space_.cut_pinned_bytes);
   });
   if (const OtherMembers* const others = space_.segments().others()) {
     for (const Extent& extent : others->fenced_space()) all.push_back({extent, nullptr});

@@ -76,6 +76,7 @@ class ReservationSpace {
   std::string holders() const;
 
   std::uint64_t unnamed_pinned_bytes = 0;
+  std::uint64_t cut_pinned_bytes = 0;  ///< for readers on other nodes whose connection was cut; at most as much
   std::map<uid_t, std::uint64_t> guest_pinned_bytes;  ///< of these, each user's who may only read here
   std::uint64_t unnamed_pinned_bytes_max() const noexcept { return map().total_bytes() / 4; }
 

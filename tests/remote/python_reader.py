@@ -20,6 +20,8 @@ def main() -> None:
             step["T"].verify()
             print(number)
             sys.stdin.readline()
+            # It holds the step, whatever has happened meanwhile.
+            np.testing.assert_array_equal(step["T"][5], temperature(number)[5])
         print("end")
 
 

@@ -7,10 +7,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import forebay
 from forebay.records import StreamStatus
+from tests.remote.blocks import small, temperature
 from tests.remote.nodes import Nodes
 from tests.remote.programs import Programs, both_transports
 from tests.remote.test_remote_faults import check_clean, committed
@@ -58,6 +60,14 @@ def test_writer_that_is_cut_off_for_long_is_given_up(
     check_clean(server)
 
 
+def until_reader_is_given_up(server: StagingServer) -> None:
+    def given_up() -> bool:
+        with forebay.Admin(server.root) as admin:
+            return not any(consumer.connected for consumer in admin.stream("run1/flow").consumers)
+
+    until(given_up, "the server gives the reader up", _NOTICED_SECONDS_MAX)
+
+
 # crash-matrix: read a step from another node | the reader's link, cut for longer than connections last | its cursor and the steps; it reconnects when the link is back
 @both_transports
 def test_reader_that_is_cut_off_for_long_comes_back(
@@ -69,12 +79,7 @@ def test_reader_that_is_cut_off_for_long_comes_back(
         assert reader.line() == "0"
         nodes.cut_off("consumer")
         reader.tell()
-
-        def given_up() -> bool:
-            with forebay.Admin(server.root) as admin:
-                return not any(consumer.connected for consumer in admin.stream("run1/flow").consumers)
-
-        until(given_up, "the server gives the reader up", _NOTICED_SECONDS_MAX)
+        until_reader_is_given_up(server)
         nodes.bring_back("consumer")
         assert reader.line() == "1"
         reader.tell()
@@ -82,6 +87,36 @@ def test_reader_that_is_cut_off_for_long_comes_back(
         reader.tell()
         assert reader.line() == "end"
         reader.succeed()
+
+
+# crash-matrix: read a step from another node | the reader's link, cut for longer than connections last, while retention drops the step that it holds | the step, until its reader is back and lets go
+def test_reader_that_is_cut_off_has_the_step_that_it_held(
+    programs: Programs, token: TokenMaker, server: StagingServer, nodes: Nodes
+) -> None:
+    with forebay.open("run1/flow", "w", instance=server.root, retention="last:1") as stream:
+
+        def write(number: int) -> None:
+            with stream.step() as step:
+                step["number"] = np.int64(number)
+                step["T"] = temperature(number)
+                step["small"] = small(number)
+
+        write(0)
+        with programs.python_reader(token("read")) as reader:
+            assert reader.line() == "0"
+            nodes.cut_off("consumer")
+            for number in (1, 2):
+                write(number)
+            until_reader_is_given_up(server)
+            nodes.bring_back("consumer")
+            # It compares the step once more before it goes on.
+            reader.tell()
+            assert reader.line() == "2"
+            reader.tell()
+            stream.close()
+            assert reader.line() == "end"
+            reader.succeed()
+    check_clean(server)
 
 
 def test_a_hundred_clients_that_never_read_hold_nobody_up(

@@ -98,7 +98,7 @@ class NextStepsTest : public ::testing::Test {
   TemporaryDirectory folder_;
   std::unique_ptr<server::EventLoop> loop_ = std::move(*server::EventLoop::create());
   std::unique_ptr<server::ReaderRegistry> registry_ =
-      std::move(*server::ReaderRegistry::open(*loop_, folder_.path(), false, 0));
+      std::move(*server::ReaderRegistry::open(*loop_, folder_.path(), false, 0, 0));
   NoStreams streams_;
   storage::StreamState state_ = storage::StreamState::fresh(storage::test_uuid, "flow", 0);
   std::vector<std::unique_ptr<Place>> places_;
