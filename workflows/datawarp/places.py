@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NotFoundError
-from forebay.workflows.manager.access import Asker, may_use
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.access import Asker, may_use
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.http.peer import Peer
 
 __all__ = ["Place", "Places"]
 

@@ -42,24 +42,29 @@ from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.settings import FilesSettings
-from forebay.workflows.manager.api import build_api
-from forebay.workflows.manager.attachment_routes import build_attachment_router
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.configuration import configuration_file, database_place, files_image, read_configuration
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.manager_socket import ManagerSocket
-from forebay.workflows.manager.peer import PeerProtocol
-from forebay.workflows.manager.pool_settings import PoolSettings
-from forebay.workflows.manager.receipt_routes import build_receipt_router
-from forebay.workflows.manager.request_limits import RequestLimits
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.rule_routes import build_rule_router
-from forebay.workflows.manager.server_routes import build_server_router
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.slow_calls import SlowCalls
-from forebay.workflows.manager.stage_settings import StageSettings
-from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.manager.why import Why
+from forebay.workflows.manager.core.configuration import (
+    configuration_file,
+    database_place,
+    files_image,
+    read_configuration,
+)
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.manager.core.stages.stage_settings import StageSettings
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
+from forebay.workflows.manager.core.why import Why
+from forebay.workflows.manager.http.api import build_api
+from forebay.workflows.manager.http.attachment_routes import build_attachment_router
+from forebay.workflows.manager.http.manager_socket import ManagerSocket
+from forebay.workflows.manager.http.peer import PeerProtocol
+from forebay.workflows.manager.http.receipt_routes import build_receipt_router
+from forebay.workflows.manager.http.request_limits import RequestLimits
+from forebay.workflows.manager.http.rule_routes import build_rule_router
+from forebay.workflows.manager.http.server_routes import build_server_router
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.jobs import SlurmJobs

@@ -9,7 +9,7 @@ from forebay.errors import InvalidArgumentError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import StepsJob, job_to_json
-from forebay.workflows.slurm.directive_parsing import parse_stream_stage
+from forebay.workflows.directives.directive_parsing import parse_stream_stage
 
 __all__ = ["begin_stages", "stage_of_rule"]
 

@@ -17,10 +17,10 @@ from fastapi import APIRouter, Request, Response
 
 from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedError
 from forebay.visible_text import visible
-from forebay.workflows.manager.peer import CurrentPeer, Peer
-from forebay.workflows.slurm.directive_lines import parse_slurm_size
-from forebay.workflows.slurm.directive_parsing import NAME, parse_directives
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directive_lines import parse_slurm_size
+from forebay.workflows.directives.directive_parsing import NAME, parse_directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.http.peer import CurrentPeer, Peer
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 

@@ -23,10 +23,10 @@ from typing import Any
 
 from forebay.errors import PermissionDeniedError, StorageError
 from forebay.records import Rights
-from forebay.workflows.manager.access import rights_of
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.server_link import ServerLink
-from forebay.workflows.manager.states import JobState
+from forebay.workflows.manager.core.access import rights_of
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.users import groups_of
 from forebay.workflows.staging.publication import write_whole

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from forebay.errors import PermissionDeniedError
-from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.manager.http.peer import CurrentPeer, Peer
 from forebay.workflows.slurm.job_files import JobFiles
 
 __all__ = ["build_node_router"]

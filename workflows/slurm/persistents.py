@@ -6,12 +6,12 @@ from __future__ import annotations
 import time
 
 from forebay.errors import NotFoundError
-from forebay.workflows.manager.access import Asker, may_use
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.core.access import Asker, may_use
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.users import groups_of, primary_group
 

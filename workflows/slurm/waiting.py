@@ -10,15 +10,15 @@ import time
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.drains import DrainTable
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.server_name import server_name
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.manager.why import Answer
-from forebay.workflows.slurm.directive_parsing import parse_directives
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directive_parsing import parse_directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.drains import DrainTable
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.server_name import server_name
+from forebay.workflows.manager.core.why import Answer
+from forebay.workflows.manager.http.peer import Peer
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.records import Lifetime, ReservationInfo, Rights, Share, ShareKind
-from forebay.workflows.manager.access import Asker, may_use, rights_of
+from forebay.workflows.manager.core.access import Asker, may_use, rights_of
 
 OWNER, STRANGER = 7, 8
 STAFF, CLIMATE, GUESTS = 70, 80, 90

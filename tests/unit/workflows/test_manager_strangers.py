@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.workflows.manager.api import build_api
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.manager.http.api import build_api
+from forebay.workflows.manager.http.peer import Peer
 
 
 class _Reservations:

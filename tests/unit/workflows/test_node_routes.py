@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fastapi.routing import APIRoute
 
-from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.http.peer import Peer
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.node_routes import NodeReport, NodeRequest, build_node_router
 from tests.support.time_limits import seconds

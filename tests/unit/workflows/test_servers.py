@@ -20,12 +20,12 @@ from forebay.errors import (
     RefusedError,
 )
 from forebay.records import ServerInfo
-from forebay.workflows.manager.admission import FullError
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.peer import Peer, asking_peer
-from forebay.workflows.manager.reservations import GivenUp, Reservations
-from forebay.workflows.manager.server_name import server_name
-from forebay.workflows.manager.servers import Servers
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.pools.admission import FullError
+from forebay.workflows.manager.core.pools.server_name import server_name
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.reservations import GivenUp, Reservations
+from forebay.workflows.manager.http.peer import Peer, asking_peer
 from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from forebay.admin import Admin
 from forebay.records import ReservationInfo
-from forebay.workflows.manager.access import Asker
-from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.name_turns import NameTurns
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.core.access import Asker
+from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
 from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import FakeServer, request
 
