@@ -15,17 +15,21 @@ from forebay.cli.shares import access_text, apply_share, parse_share
 from forebay.cli.streams import check_reservation
 from forebay.durations import parse_duration
 from forebay.errors import InvalidArgumentError
+from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import StepsJob, job_to_json
 from forebay.records import Lifetime
 from forebay.sizes import format_size, parse_size
+from forebay.workflows.directives.stage_rules import stage_of_rule
 from forebay.workflows.manager.commands.space_waiting import create_when_there_is_room
-from forebay.workflows.manager.stage_rules import begin_stages, stage_of_rule
 
 __all__ = ["change", "create", "destroy"]
 
 create_app = typer.Typer(add_completion=False)
 change_app = typer.Typer(add_completion=False)
 destroy_app = typer.Typer(add_completion=False)
+
+_OVER = ("failed", "cancelled")
 
 
 @create_app.command(epilog="Example: forebay create run1 --capacity 2GiB --files 1GiB --persistent")
@@ -108,7 +112,7 @@ def create(
                 shared = apply_share(admin, name, request)
             assert shared is not None
             info = shared.as_dict()
-    stages = [] if not rules else begin_stages(chosen_or_current(), rules)
+    stages = [] if not rules else _begin_stages(chosen_or_current(), rules)
     if as_json:
         print_json({"reservation": info} | ({"stages": stages} if rules else {}))
         return
@@ -116,6 +120,22 @@ def create(
     for stage, rule in zip(stages, rules, strict=True):
         line = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
         console().print(line, markup=False, soft_wrap=True)
+
+
+def _begin_stages(instance: Instance, rules: list[StepsJob]) -> list[int]:
+    """Has the manager begin them, except those that it has begun before; their numbers."""
+    numbers = []
+    with ManagerClient(instance) as manager:
+        begun = manager.stages()
+        for rule in rules:
+            wanted = job_to_json(rule)
+            same = [
+                stage["id"]
+                for stage in begun
+                if stage["state"] not in _OVER and {**stage["job"], "variables": ()} == {**wanted, "variables": ()}
+            ]
+            numbers.append(same[0] if same else manager.submit(rule)["id"])
+    return numbers
 
 
 def _say_what_is_there(info: dict[str, Any], access: str = "") -> None:

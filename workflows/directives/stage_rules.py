@@ -6,14 +6,10 @@ from __future__ import annotations
 import os
 
 from forebay.errors import InvalidArgumentError
-from forebay.instance import Instance
-from forebay.manager.client import ManagerClient
-from forebay.manager.jobs import StepsJob, job_to_json
+from forebay.manager.jobs import StepsJob
 from forebay.workflows.directives.directive_parsing import parse_stream_stage
 
-__all__ = ["begin_stages", "stage_of_rule"]
-
-_OVER = ("failed", "cancelled")
+__all__ = ["stage_of_rule"]
 
 
 def stage_of_rule(reservation: str, text: str, *, folder: str | None = None) -> StepsJob:
@@ -46,19 +42,3 @@ def stage_of_rule(reservation: str, text: str, *, folder: str | None = None) -> 
         format=rule.format,
         follow=True,
     )
-
-
-def begin_stages(instance: Instance, rules: list[StepsJob]) -> list[int]:
-    """Has the manager begin them, except those that it has begun before; their numbers."""
-    numbers = []
-    with ManagerClient(instance) as manager:
-        begun = manager.stages()
-        for rule in rules:
-            wanted = job_to_json(rule)
-            same = [
-                stage["id"]
-                for stage in begun
-                if stage["state"] not in _OVER and {**stage["job"], "variables": ()} == {**wanted, "variables": ()}
-            ]
-            numbers.append(same[0] if same else manager.submit(rule)["id"])
-    return numbers
