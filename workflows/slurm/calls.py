@@ -20,7 +20,8 @@ from forebay.visible_text import visible
 from forebay.workflows.directives.directive_lines import parse_slurm_size
 from forebay.workflows.directives.directive_parsing import NAME, parse_directives
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.manager.http.peer import CurrentPeer, Peer
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 

@@ -12,13 +12,13 @@ from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
 from forebay.workflows.directives.directive_parsing import parse_directives
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
 from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.why import Answer
-from forebay.workflows.manager.http.peer import Peer
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -37,9 +37,7 @@ class WaitingJobs:
     def tell(self, token: str, peer: Peer) -> list[Answer]:
         """On the job, if Slurm knows it as pending, and the caller may see it."""
         job = asyncio.run(job_facts(self._settings.squeue, token))
-        if job is None or job.state != "PENDING":
-            return []
-        if not peer.is_administrator and job.uid != peer.uid:
+        if job is None or job.state != "PENDING" or not peer.may_see(job.uid):
             return []
         fields = asyncio.run(job_fields(self._settings.scontrol, token))
         missing = self._missing(fields.get("BurstBuffer", ""))

@@ -13,12 +13,12 @@ import pytest
 
 from forebay.errors import BusyError, InvalidArgumentError, NoSpaceError, NotFoundError, RefusedError
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, ReservationRow
 from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.reservations.attachments import Attachments, Hold
 from forebay.workflows.manager.core.reservations.reservations import Reservations
-from forebay.workflows.manager.http.peer import Peer
 from tests.support.manager_database import new_database
 
 HOUR_NS = 3600 * 10**9
@@ -125,7 +125,7 @@ def test_what_names_a_process_goes_with_its_number(database: Database) -> None:
     attachments = Attachments(database, cast(Reservations, SimpleNamespace()))
     hold = Hold("run1", "a", process="x" * 100_000)
     with pytest.raises(InvalidArgumentError, match="goes with its number"):
-        attachments.attach(hold, Peer(1, 7, 7))
+        attachments.attach(hold, Peer(7, 7))
 
 
 def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, monkeypatch: pytest.MonkeyPatch) -> None:

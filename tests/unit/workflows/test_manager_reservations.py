@@ -29,7 +29,7 @@ from forebay.errors import (
     RefusedError,
 )
 from forebay.records import Lifetime, ReservationInfo, ReservationMember, ServerInfo, StreamStatus
-from forebay.workflows.manager.core.access import Asker
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database, ReservationRow
 from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.pools.servers import Servers
@@ -43,7 +43,7 @@ class Crashed(BaseException):
     """The manager dies here."""
 
 
-OWNER = Asker(7, ())
+OWNER = Peer(7, 7)
 
 
 class FakeServer:
@@ -308,7 +308,7 @@ def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
     reservations: Reservations, server: FakeServer
 ) -> None:
     reservations.create(request("one"))
-    stranger = Asker(8, ())
+    stranger = Peer(8, 8)
     assert reservations.destroy("one", force=True, by=stranger) is False
     with pytest.raises(NotFoundError) as unseen:
         reservations.change("one", persistent=True, files_bytes=None, by=stranger)
@@ -317,7 +317,7 @@ def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
     assert unseen.value.what == missing.value.what
     # A member of the owner's group may write there, and so may see it.
     with pytest.raises(PermissionDeniedError, match="belongs to user 7"):
-        reservations.destroy("one", force=True, by=Asker(8, (7,)))
+        reservations.destroy("one", force=True, by=Peer(8, 8, (7,)))
     reservations.destroy("one", force=False, by=None)
     assert server.existing == {}
 

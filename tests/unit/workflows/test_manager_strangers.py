@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.manager.http.api import build_api
-from forebay.workflows.manager.http.peer import Peer
 
 
 class _Reservations:
@@ -45,7 +45,7 @@ def _create_as(uid: int, *, shared: bool, name: str = "run1") -> tuple[int, dict
         "path": "/reservations",
         "query_string": b"",
         "headers": [(b"content-type", b"application/json")],
-        "state": {"peer": Peer(1, uid, uid)},
+        "state": {"peer": Peer(uid, uid)},
     }
 
     async def call() -> None:

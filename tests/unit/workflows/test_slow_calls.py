@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from forebay.admin import Admin
 from forebay.records import ReservationInfo
-from forebay.workflows.manager.core.access import Asker
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.name_turns import NameTurns
@@ -49,7 +49,7 @@ def test_while_a_large_reservation_is_made_others_are_made_used_and_destroyed(tm
         AttachmentTable(database).put(AttachmentRow("small", AttachmentKind.USER, "me", 8))
         assert reservations.findings() == []
         AttachmentTable(database).end(AttachmentRow("small", AttachmentKind.USER, "me", 8), "detached")
-        assert reservations.destroy("small", force=False, by=Asker(8, ()))
+        assert reservations.destroy("small", force=False, by=Peer(8, 8))
         assert not large.done()
         # Who asks for the same one waits for its turn.
         again = threads.submit(reservations.create, request("large", 50))

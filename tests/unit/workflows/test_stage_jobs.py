@@ -16,12 +16,12 @@ import pytest
 from forebay.errors import InvalidArgumentError, RefusedError
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob, job_from_json, job_to_json
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database, StageRow
 from forebay.workflows.manager.core.stages import supervisor as supervisor_module
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.manager.http import api as api_module
 from forebay.workflows.manager.http.api import build_api
-from forebay.workflows.manager.http.peer import Peer
 
 STEPS = StepsJob("run1/flow", "/out", every=3, variables=("T", "p\udcff"), follow=True)
 FILES = FilesJob("run1", "a", "/b", inward=False, wait_closed_seconds=5, unclean_nodes=("n1",))
@@ -136,7 +136,7 @@ def test_a_list_of_stages_is_built_beside_the_event_loop(monkeypatch: pytest.Mon
         unused = cast(Any, None)
         api = build_api(unused, unused, cast(Any, Stages()), unused, Path("/root"), lambda: None, shared=True)
         scope = {"type": "http", "method": "GET", "path": "/stages", "query_string": b"", "headers": []}
-        await api(scope | {"state": {"peer": Peer(1, 1, 1)}}, receive, send)
+        await api(scope | {"state": {"peer": Peer(1, 1)}}, receive, send)
 
     monkeypatch.setattr(api_module, "_tell", note_thread)
     asyncio.run(call())

@@ -11,6 +11,7 @@ from forebay.durations import format_duration
 from forebay.errors import NotFoundError
 from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.attachment_table import AttachmentRow, AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.core.database.drains import Drain, DrainTable
@@ -19,7 +20,6 @@ from forebay.workflows.manager.core.database.queue_table import QueueRow, QueueT
 from forebay.workflows.manager.core.database.states import JobState, ReservationState
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.attachments import reservation_of_stage
-from forebay.workflows.manager.http.peer import Peer
 
 __all__ = ["Answer", "Why"]
 
@@ -96,10 +96,10 @@ class Why:
 
     def _answers(self, what: str, peer: Peer) -> Iterator[Answer]:
         for number, place in enumerate(self._queue.all()):
-            if place.name == what and _may_see(place.owner_uid, peer):
+            if place.name == what and peer.may_see(place.owner_uid):
                 yield _of_place(place, number, self._drains.of(server_name()))
         reservation = self._database.reservation(what)
-        if reservation is not None and _may_see(reservation.owner_uid, peer):
+        if reservation is not None and peer.may_see(reservation.owner_uid):
             yield self._of_reservation(reservation)
         if not (what.isascii() and what.isdecimal()):
             return
@@ -107,9 +107,9 @@ class Why:
         # One whose setup or stage-in failed is over here, and may be held there.
         waiting = self.of_waiting_job(what, peer) if job is None or job.state is JobState.GONE else []
         yield from waiting
-        if not waiting and job is not None and _may_see(job.owner_uid, peer):
+        if not waiting and job is not None and peer.may_see(job.owner_uid):
             yield self._of_job(job)
-        for stage in self._database.stages(None, None if peer.is_administrator else peer.uid):
+        for stage in self._database.stages(None, peer.whose):
             if str(stage.id) == what:
                 yield _of_stage(stage)
 
@@ -198,10 +198,6 @@ def _of_stage(row: StageRow) -> Answer:
 
 def _clock(time_ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
-
-
-def _may_see(owner_uid: int, peer: Peer) -> bool:
-    return peer.is_administrator or owner_uid == peer.uid
 
 
 def _holder_text(row: AttachmentRow) -> str:

@@ -23,18 +23,18 @@ from forebay.manager.jobs import job_from_json
 from forebay.near_names import near_names
 from forebay.records import Finding
 from forebay.sizes import parse_size
-from forebay.workflows.manager.core.access import Asker
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database, ReservationRow, StageRow, no_stage
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pools import Place
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_in_use
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
-from forebay.workflows.manager.core.stages.acting_user import check_may_act
+from forebay.workflows.manager.core.stages.acting_user import check_may_act, check_may_stage
 from forebay.workflows.manager.core.stages.stage_findings import stage_findings
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.manager.http.numbers import StageNumber
-from forebay.workflows.manager.http.peer import CurrentPeer, Peer, check_may_stage
+from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.manager.http.request_limits import turn_of
 
 __all__ = ["build_api"]
@@ -169,13 +169,13 @@ def build_api(
     @api.get("/reservations")
     def list_reservations(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's reservations as they were asked for; an administrator's request gives all."""
-        return [asdict(row) for row in database.reservations() if peer.is_administrator or row.owner_uid == peer.uid]
+        return [asdict(row) for row in database.reservations() if peer.may_see(row.owner_uid)]
 
     @api.get("/jobs")
     def list_jobs(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's jobs of a scheduler; an administrator's request gives all."""
         jobs = JobTable(database).all()
-        return [asdict(job) for job in jobs if peer.is_administrator or job.owner_uid == peer.uid]
+        return [asdict(job) for job in jobs if peer.may_see(job.owner_uid)]
 
     @api.post("/reservations")
     async def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def build_api(
             name,
             persistent=request.persistent,
             files_bytes=None if request.files is None else parse_size(request.files),
-            by=_asker(peer),
+            by=peer,
         )
         await asyncio.to_thread(changed)
         return info.as_dict()
@@ -241,21 +241,20 @@ def build_api(
         return [
             {**asdict(row), "ahead": number}
             for number, row in enumerate(reservations.pools.queue())
-            if peer.is_administrator or row.owner_uid == peer.uid
+            if peer.may_see(row.owner_uid)
         ]
 
     @api.delete("/queue/{name:path}")
     def leave_queue(name: str, peer: CurrentPeer) -> dict[str, Any]:
         """Waits no longer; idempotent."""
-        return {"left": reservations.pools.leave(name, None if peer.is_administrator else peer.uid)}
+        return {"left": reservations.pools.leave(name, peer.whose)}
 
     @api.delete("/reservations/{name:path}")
     async def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
         """Destroys a reservation; idempotent. Where there was none, `near` has names that may have been meant."""
-        existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by=_asker(peer))
+        existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by=peer)
         await asyncio.to_thread(changed)
-        own = None if peer.is_administrator else peer.uid
-        near = [] if existed else await asyncio.to_thread(lambda: near_names(name, reservations.names_of(own)))
+        near = [] if existed else await asyncio.to_thread(lambda: near_names(name, reservations.names_of(peer.whose)))
         return {"destroyed": name, "existed": existed, "near": near}
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
@@ -266,7 +265,7 @@ def build_api(
     @api.get("/stages")
     async def list_stages(peer: CurrentPeer) -> Response:
         """The caller's stages; an administrator's request gives all."""
-        rows = await supervisor.stages(None if peer.is_administrator else peer.uid)
+        rows = await supervisor.stages(peer.whose)
 
         def build() -> Response:
             # One after another: the event loop's thread has its turn in between.
@@ -312,8 +311,7 @@ def build_api(
     @api.post("/shutdown")
     async def shut_down(request: ShutdownRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Destroys the reservations that are not persistent, and ends the manager."""
-        if not peer.is_administrator:
-            raise PermissionDeniedError("only the instance's own user and root may take it down")
+        peer.must_be_administrator("only the instance's own user and root may take it down")
         if not request.force:
             await asyncio.to_thread(refuse_if_in_use, database)
         destroyed, to_destroy = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
@@ -321,11 +319,6 @@ def build_api(
         return {"destroyed": destroyed, "to_destroy": to_destroy}
 
     return api
-
-
-def _asker(peer: Peer) -> Asker | None:
-    """Who must own what is asked for; None: an administrator."""
-    return None if peer.is_administrator else Asker(peer.uid, peer.groups)
 
 
 def _check_may_see(row: StageRow, peer: Peer) -> None:

@@ -11,18 +11,17 @@ import re
 import socket
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import h11
 from fastapi import Depends, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from forebay.workflows.manager.core.access import is_administrator
+from forebay.errors import InvalidArgumentError
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.http.connection_shares import ConnectionShares
 
-__all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "Peer", "PeerProtocol", "asking_peer", "check_may_stage"]
+__all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "PeerProtocol", "asking_peer"]
 
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
@@ -39,25 +38,6 @@ _TOO_MANY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process that asks."""
-
-    pid: int  #: 0: it is on another node
-    uid: int
-    gid: int
-    groups: frozenset[int] = frozenset()  #: the others that it is in
-
-    @property
-    def is_administrator(self) -> bool:
-        """Root and the manager's own user may do everything."""
-        return is_administrator(self.uid)
-
-    def may_see(self, uid: int) -> bool:
-        """The peer is that user, or an administrator."""
-        return self.uid == uid or self.is_administrator
-
-
 def asking_peer(peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> Peer:
     """For whom the peer asks: itself, or the user that the server names, to which somebody of another node has come.
 
@@ -71,26 +51,12 @@ def asking_peer(peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> Peer:
     named = [value for name, value in headers if name == b"forebay-for"]
     if not named:
         return peer
-    if not peer.is_administrator:
-        raise PermissionDeniedError("only the server asks in another user's name")
+    peer.must_be_administrator("only the server asks in another user's name")
     match = re.fullmatch(rb"([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9,]*))?", named[0]) if len(named) == 1 else None
     if match is None:
         raise InvalidArgumentError("the server does not say for whom it asks")
     groups = frozenset(int(number) for number in (match[3] or b"").split(b",") if number)
-    return Peer(0, int(match[1]), int(match[2]), groups | {int(match[2])})
-
-
-def check_may_stage(peer: Peer) -> None:
-    """A stage runs as its user, which only a manager that runs as root can make happen for others."""
-    if peer.uid != os.geteuid() and os.geteuid() != 0:
-        raise PermissionDeniedError(
-            f"the manager runs as user {os.geteuid()} and cannot stage for user {peer.uid}; run the stage yourself: "
-            "python -m forebay.workflows.staging"
-        )
-    try:
-        pwd.getpwuid(peer.uid)
-    except KeyError:
-        raise NotFoundError(f"user {peer.uid} has no account on this machine") from None
+    return Peer(int(match[1]), int(match[2]), groups | {int(match[2])})
 
 
 class PeerProtocol(H11Protocol):
@@ -104,8 +70,9 @@ class PeerProtocol(H11Protocol):
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        peer = Peer(*_CREDENTIALS.unpack(credentials))
-        self.app_state = {**self.app_state, "peer": replace(peer, groups=_groups(connection, peer))}
+        _pid, uid, gid = _CREDENTIALS.unpack(credentials)
+        peer = Peer(uid, gid, _groups(connection, uid, gid))
+        self.app_state = {**self.app_state, "peer": peer}
         self._uid = peer.uid
         self._cut_timer: asyncio.TimerHandle | None = None
         self._expect_request()
@@ -156,7 +123,7 @@ class PeerProtocol(H11Protocol):
             self._cut_timer = None
 
 
-def _groups(connection: Any, peer: Peer) -> frozenset[int]:
+def _groups(connection: Any, uid: int, gid: int) -> frozenset[int]:
     """As they were when the connection was made."""
     try:
         numbers = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES_MAX)
@@ -165,10 +132,10 @@ def _groups(connection: Any, peer: Peer) -> frozenset[int]:
             raise
         # More than Python reads from the kernel.
         try:
-            return frozenset(os.getgrouplist(pwd.getpwuid(peer.uid).pw_name, peer.gid))
+            return frozenset(os.getgrouplist(pwd.getpwuid(uid).pw_name, gid))
         except KeyError:
-            return frozenset({peer.gid})
-    return frozenset(number for (number,) in struct.iter_unpack("I", numbers)) | {peer.gid}
+            return frozenset({gid})
+    return frozenset(number for (number,) in struct.iter_unpack("I", numbers)) | {gid}
 
 
 def _peer(request: Request) -> Peer:

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from forebay.workflows.manager.core.stages.receipts import Receipts, find_receipt
 from forebay.workflows.manager.http.numbers import StageNumber
-from forebay.workflows.manager.http.peer import CurrentPeer, Peer
+from forebay.workflows.manager.http.peer import CurrentPeer
 
 __all__ = ["build_receipt_router"]
 
@@ -34,7 +34,7 @@ def build_receipt_router(receipts: Receipts) -> APIRouter:
         """The newest receipts, without their rows; with `place`, a path or RES:PATH, those of what lies there."""
 
         def found() -> list[dict[str, Any]]:
-            of_place = (receipt for receipt in receipts.of(_whose(peer)) if not place or receipt.covers(place))
+            of_place = (receipt for receipt in receipts.of(peer.whose) if not place or receipt.covers(place))
             return [receipt.as_dict() for receipt in islice(of_place, count)]
 
         return await asyncio.to_thread(found)
@@ -42,7 +42,7 @@ def build_receipt_router(receipts: Receipts) -> APIRouter:
     @router.get("/receipts/{stage_id}")
     async def show_receipt(stage_id: StageNumber, peer: CurrentPeer) -> StreamingResponse:
         """A whole receipt, as docs/formats/receipt.md describes it."""
-        receipt = await asyncio.to_thread(find_receipt, receipts, stage_id, _whose(peer))
+        receipt = await asyncio.to_thread(find_receipt, receipts, stage_id, peer.whose)
 
         def pieces() -> Iterator[bytes]:
             with receipt.path.open("rb") as file:
@@ -54,13 +54,9 @@ def build_receipt_router(receipts: Receipts) -> APIRouter:
     @router.delete("/receipts/{stage_id}")
     async def remove_receipt(stage_id: StageNumber, peer: CurrentPeer) -> dict[str, Any]:
         """Removes a receipt; idempotent."""
-        receipt = await asyncio.to_thread(receipts.find, stage_id, _whose(peer))
+        receipt = await asyncio.to_thread(receipts.find, stage_id, peer.whose)
         if receipt is not None:
             await asyncio.to_thread(receipts.remove, receipt)
         return {"removed": receipt is not None}
 
     return router
-
-
-def _whose(peer: Peer) -> int | None:
-    return None if peer.is_administrator else peer.uid

@@ -18,8 +18,9 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forebay.errors import ErrorCode, ForebayError
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.user_turns import UserTurns
-from forebay.workflows.manager.http.peer import Peer, asking_peer
+from forebay.workflows.manager.http.peer import asking_peer
 
 __all__ = ["BODY_BYTES_MAX", "RequestLimits", "Turn", "turn_of"]
 

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Query, Response
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.manager.jobs import StepsJob
 from forebay.workflows.directives.stage_rules import stage_of_rule
+from forebay.workflows.manager.core.stages.acting_user import check_may_stage
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
-from forebay.workflows.manager.http.peer import CurrentPeer, check_may_stage
+from forebay.workflows.manager.http.peer import CurrentPeer
 
 __all__ = ["build_rule_router"]
 

@@ -11,13 +11,12 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from forebay.errors import PermissionDeniedError
-from forebay.workflows.manager.core.access import Asker, may_use
+from forebay.workflows.manager.core.access import Peer, may_use
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
-from forebay.workflows.manager.http.peer import CurrentPeer, Peer
+from forebay.workflows.manager.http.peer import CurrentPeer
 
 __all__ = ["build_server_router"]
 
@@ -78,8 +77,7 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
     async def list_usable(peer: CurrentPeer) -> dict[str, Any]:
         """What the caller may read at least, on all servers, as these know it; and the servers that are away."""
         there, away = await slow_calls.run(peer.uid, servers.reservations)
-        asker = Asker(peer.uid, peer.groups)
-        may_see = [info for info in there if peer.is_administrator or may_use(info, asker)]
+        may_see = [info for info in there if peer.is_administrator or may_use(info, peer)]
         return {"reservations": [info.as_dict() for info in may_see], "away": away}
 
     @router.post("/servers")
@@ -126,5 +124,4 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
 
 
 def _must_be_administrator(peer: Peer) -> None:
-    if not peer.is_administrator:
-        raise PermissionDeniedError("only the instance's own user and root may say what its servers do")
+    peer.must_be_administrator("only the instance's own user and root may say what its servers do")

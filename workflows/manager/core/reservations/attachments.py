@@ -23,7 +23,7 @@ from forebay.errors import (
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.access import Asker, is_administrator, may_use
+from forebay.workflows.manager.core.access import Peer, is_administrator
 from forebay.workflows.manager.core.database.attachment_table import (
     AttachmentKind,
     AttachmentRow,
@@ -33,7 +33,6 @@ from forebay.workflows.manager.core.database.attachment_table import (
 from forebay.workflows.manager.core.database.database import Database, StageRow
 from forebay.workflows.manager.core.reservations.in_use import why_over
 from forebay.workflows.manager.core.reservations.reservations import Reservations, no_reservation
-from forebay.workflows.manager.http.peer import Peer
 
 __all__ = ["Attachments", "Hold", "reservation_of_stage"]
 
@@ -91,13 +90,8 @@ class Attachments:
                 "use --ttl there"
             )
         known = self._reservations.find(hold.reservation)
-        if known.owner_uid != peer.uid and not peer.is_administrator:
-            try:
-                is_seen = may_use(self._reservations.info(known.name), Asker(peer.uid, peer.groups))
-            except NotFoundError:  # the server does not have it
-                is_seen = False
-            if not is_seen:
-                raise no_reservation(hold.reservation)
+        if not peer.may_see(known.owner_uid) and not self._reservations.is_shared_with(known.name, peer):
+            raise no_reservation(hold.reservation)
         return self.table.put(_row(hold, peer.uid))
 
     def extend(self, hold: Hold, peer: Peer) -> AttachmentRow:

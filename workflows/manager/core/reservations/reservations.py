@@ -27,7 +27,7 @@ from forebay.errors import (
 from forebay.manager.jobs import Job, StepsJob
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
-from forebay.workflows.manager.core.access import Asker, is_administrator, may_use
+from forebay.workflows.manager.core.access import Peer, is_administrator, may_use
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, MemberRow, ReservationRow
 from forebay.workflows.manager.core.database.job_table import JobTable
@@ -197,14 +197,14 @@ class Reservations:
             )
 
     def change(
-        self, name: str, *, persistent: bool | None, files_bytes: int | None, by: Asker | None
+        self, name: str, *, persistent: bool | None, files_bytes: int | None, by: Peer | None
     ) -> ReservationInfo:
         """Changes lifetime and capacity for files of a reservation; None: as it is. Idempotent.
 
         Parameters
         ----------
-        by : Asker, optional
-            Who asks, if it must be the owner.
+        by : Peer, optional
+            Who asks: the owner, or an administrator. None: the manager itself.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class Reservations:
         with self._turns.of(name):
             known = self._database.reservation(name) or self._changes.adopt_from_server(name)
             if known is None or not self._is_seen(known, by):
-                near = near_text(name, self.names_of(None if by is None else by.uid))
+                near = near_text(name, self.names_of(None if by is None else by.whose))
                 raise NotFoundError(f"there is no reservation of this name{near}", name)
             if known.state in (ReservationState.CREATING, ReservationState.DESTROYING):
                 doing = "made" if known.state is ReservationState.CREATING else "destroyed"
@@ -274,14 +274,14 @@ class Reservations:
         self.pools.leave(request.name)
         return info
 
-    def destroy(self, name: str, *, force: bool, by: Asker | None) -> bool:
+    def destroy(self, name: str, *, force: bool, by: Peer | None) -> bool:
         """Destroys the reservation; idempotent. False if there was none, or it belongs to another user, who does not
         share it.
 
         Parameters
         ----------
-        by : Asker, optional
-            Who asks, if it must be the owner.
+        by : Peer, optional
+            Who asks: the owner, or an administrator. None: the manager itself.
 
         Raises
         ------
@@ -312,18 +312,22 @@ class Reservations:
             raise no_reservation(name)
         return known
 
-    def _is_seen(self, known: ReservationRow, by: Asker | None) -> bool:
+    def _is_seen(self, known: ReservationRow, by: Peer | None) -> bool:
         """Whether it exists for who asks; PermissionDeniedError if it does, and is another's."""
-        if by is None or known.owner_uid == by.uid:
+        if by is None or by.may_see(known.owner_uid):
             return True
-        try:
-            if not may_use(self.info(known.name), by):
-                return False
-        except NotFoundError:  # the server does not have it
+        if not self.is_shared_with(known.name, by):
             return False
         raise PermissionDeniedError(
             f"reservation {known.name} belongs to user {known.owner_uid}; ask them, or the administrator", known.name
         )
+
+    def is_shared_with(self, name: str, peer: Peer) -> bool:
+        """The user may read it at least, as its server knows it; False if that has it no more."""
+        try:
+            return may_use(self.info(name), peer)
+        except NotFoundError:
+            return False
 
     def info(self, name: str) -> ReservationInfo:
         """As its server knows it; NotFoundError if it has none, DisconnectedError if it is away."""

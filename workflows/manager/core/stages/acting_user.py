@@ -6,14 +6,28 @@ so that a name that a user can change leads only to what that user may use anywa
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import replace
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from forebay.manager.jobs import FilesJob, Job, StepsJob, job_from_json
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database, StageRow
-from forebay.workflows.manager.http.peer import Peer
 
-__all__ = ["acting_row", "check_may_act"]
+__all__ = ["acting_row", "check_may_act", "check_may_stage"]
+
+
+def check_may_stage(peer: Peer) -> None:
+    """A stage runs as its user, which only a manager that runs as root can make happen for others."""
+    if peer.uid != os.geteuid() and os.geteuid() != 0:
+        raise PermissionDeniedError(
+            f"the manager runs as user {os.geteuid()} and cannot stage for user {peer.uid}; run the stage yourself: "
+            "python -m forebay.workflows.staging"
+        )
+    try:
+        pwd.getpwuid(peer.uid)
+    except KeyError:
+        raise NotFoundError(f"user {peer.uid} has no account on this machine") from None
 
 
 def check_may_act(job: Job, peer: Peer) -> None:
