@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that attach, extend and detach, and the one that asks why something stands still."""
+"""The requests about attachments: which there are, attaching, extending, detaching."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from forebay.workflows.manager.core.reservations.attachments import Attachments, Hold
@@ -62,10 +62,5 @@ def build_attachment_router(attachments: Attachments, why: Why) -> APIRouter:
     def detach(request: HoldRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Ends an attachment; idempotent."""
         return {"detached": attachments.detach(request.reservation, request.holder, peer)}
-
-    @router.get("/why")
-    def tell_why(what: Annotated[str, Query(max_length=200)], peer: CurrentPeer) -> list[dict[str, Any]]:
-        """What a reservation, a job or a stage waits for, since when, who holds it, and what ends it."""
-        return [asdict(answer) for answer in why.tell(what, peer)]
 
     return router

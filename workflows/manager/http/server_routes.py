@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from forebay.workflows.manager.core.access import Peer, may_use
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.reservations import Reservations
@@ -72,13 +72,6 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
     def list_servers() -> list[dict[str, Any]]:
         """The servers: what each has, since when and why it is drained or away, if it is."""
         return [tell(space) for space in servers.spaces()]
-
-    @router.get("/usable-reservations")
-    async def list_usable(peer: CurrentPeer) -> dict[str, Any]:
-        """What the caller may read at least, on all servers, as these know it; and the servers that are away."""
-        there, away = await slow_calls.run(peer.uid, servers.reservations)
-        may_see = [info for info in there if peer.is_administrator or may_use(info, peer)]
-        return {"reservations": [info.as_dict() for info in may_see], "away": away}
 
     @router.post("/servers")
     async def join(request: JoinRequest, peer: CurrentPeer) -> dict[str, Any]:
