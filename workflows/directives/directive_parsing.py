@@ -15,6 +15,7 @@ from itertools import islice
 from forebay.errors import InvalidArgumentError
 from forebay.files.complete_rule import CompleteRule
 from forebay.files.name_choice import NameChoice
+from forebay.names import NAME_PATTERN, is_valid_name
 from forebay.workflows.directives.directive_lines import (
     DirectiveLine,
     directive_lines,
@@ -30,12 +31,9 @@ from forebay.workflows.directives.directives import (
     StreamStage,
 )
 
-__all__ = ["NAME", "find_mistakes", "parse_directives", "parse_list", "parse_stream_stage"]
+__all__ = ["find_mistakes", "parse_directives", "parse_list", "parse_stream_stage"]
 
-#: A persistent reservation's name. Slurm takes one that begins with a digit for a job.
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-
-_STREAM = re.compile(rf"(?:{NAME.pattern}/)?{NAME.pattern}")
+_STREAM = re.compile(rf"(?:{NAME_PATTERN}/)?{NAME_PATTERN}")
 _TOKEN = re.compile(r"\$(?:(DW_[A-Za-z0-9_.-]+)|\{(DW_[A-Za-z0-9_.-]+)\})(?:/(.*))?")
 _PERSISTENT = "DW_PERSISTENT_STRIPED_"
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([^}]*)\}?)")
@@ -359,7 +357,7 @@ def _check_options_of_servers(options: dict[str, str]) -> None:
 
 def _name(options: dict[str, str]) -> str:
     name = options["name"]
-    if NAME.fullmatch(name) is None:
+    if not is_valid_name(name):
         raise InvalidArgumentError(
             f"name={name[:80]}: a name has a letter, then up to 63 letters, digits, '_', '.' or '-'"
         )

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from forebay.errors import InvalidArgumentError, NoSpaceError
+from forebay.errors import NoSpaceError
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
 from forebay.workflows.manager.core.database.drains import Drain
@@ -19,13 +18,11 @@ from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 
-__all__ = ["SHARE_UNIT_BYTES", "Place", "Pools", "check_name"]
+__all__ = ["SHARE_UNIT_BYTES", "Place", "Pools"]
 
 #: Of one on several servers, as these round it (core/storage/reservation_store.h).
 SHARE_UNIT_BYTES = 1 << 20
 _SHARE_BYTES_MIN = 8 << 20
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +202,6 @@ class Pools:
     def spaces(self) -> list[ServerSpace]:
         """What each server has; DisconnectedError if the manager's own is away."""
         return self._servers.spaces()
-
-
-def check_name(name: str) -> None:
-    """InvalidArgumentError unless a reservation can have this name: nothing else is written down."""
-    if _NAME.fullmatch(name) is None:
-        shown = f"{name[:64]}{'...' if len(name) > 64 else ''}"
-        raise InvalidArgumentError(
-            f"not a valid name: \"{shown}\"; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'"
-        )
 
 
 def _spread(ask: Ask, servers: int, on: Sequence[str]) -> Ask:

@@ -25,6 +25,7 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.manager.jobs import Job, StepsJob
+from forebay.names import check_name
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.core.access import Peer, is_administrator, may_use
@@ -36,7 +37,7 @@ from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import Placement
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
-from forebay.workflows.manager.core.pools.pools import Place, Pools, check_name
+from forebay.workflows.manager.core.pools.pools import Place, Pools
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import PoolServer, Servers
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_written
