@@ -14,7 +14,7 @@ from forebay.records import ReservationInfo
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.manager.core.name_turns import NameTurns, TaskTurns
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
@@ -99,3 +99,25 @@ def test_turns_are_taken_for_each_name_and_forgotten() -> None:
         waiting.result(_SECONDS_MAX)
     assert order == ["b", "a"]
     assert len(turns) == 0
+
+
+def test_tasks_take_turns_for_each_name_and_one_that_is_cancelled_leaves_none_behind() -> None:
+    async def run() -> None:
+        turns = TaskTurns()
+        order: list[str] = []
+
+        async def take(name: str) -> None:
+            async with turns.of(name):
+                order.append(name)
+
+        async with turns.of("a"):
+            waiting, cancelled = asyncio.create_task(take("a")), asyncio.create_task(take("a"))
+            await take("b")
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            assert not waiting.done()
+        await waiting
+        assert order == ["b", "a"]
+        assert not turns.is_taken("a")
+
+    asyncio.run(run())

@@ -1,47 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns between threads: what concerns the same name happens one after another, and what does not, does not wait."""
+"""Turns: what concerns the same name happens one after another, and what does not, does not wait."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
 
-__all__ = ["NameTurns"]
+from forebay.workflows.manager.core.used_by_key import UsedByKey
 
-
-@dataclass(slots=True)
-class _Turn:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 0  #: those who hold or want it
+__all__ = ["NameTurns", "TaskTurns"]
 
 
 class NameTurns:
-    """Locks by name, which are forgotten when nobody holds or wants them. Usable from several threads."""
+    """Turns between threads."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()  # Guards what follows.
-        self._turns: dict[str, _Turn] = {}
+        self._locks: UsedByKey[str, threading.Lock] = UsedByKey(threading.Lock)
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._locks)
 
     def is_taken(self, name: str) -> bool:
         """True if somebody holds or wants it."""
-        return name in self._turns
+        return name in self._locks
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator[None]:
         """Holds the turn of that name."""
-        with self._guard:
-            turn = self._turns.setdefault(name, _Turn())
-            turn.users += 1
-        try:
-            with turn.lock:
+        with self._locks.use(name) as lock, lock:
+            yield
+
+
+class TaskTurns:
+    """Turns between tasks of the event loop."""
+
+    def __init__(self) -> None:
+        self._locks: UsedByKey[str, asyncio.Lock] = UsedByKey(asyncio.Lock)
+
+    def is_taken(self, name: str) -> bool:
+        """True if somebody holds or wants it."""
+        return name in self._locks
+
+    @contextlib.asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[None]:
+        """Holds the turn of that name."""
+        with self._locks.use(name) as lock:
+            async with lock:
                 yield
-        finally:
-            with self._guard:
-                turn.users -= 1
-                if not turn.users:
-                    del self._turns[name]

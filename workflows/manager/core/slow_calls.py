@@ -9,8 +9,9 @@ import asyncio
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from forebay.workflows.manager.core.used_by_key import UsedByKey
 
 __all__ = ["SlowCalls"]
 
@@ -20,31 +21,19 @@ _THREADS = 64
 _OF_EACH_USER = 2
 
 
-@dataclass(slots=True)
-class _Share:
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_OF_EACH_USER))
-    users: int = 0  #: calls that have a place or want one
-
-
 class SlowCalls:
     """Belongs to the event loop's thread. More calls of one user wait, in order, without a thread."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="slow")
-        self._shares: dict[int, _Share] = {}
+        self._places: UsedByKey[int, asyncio.Semaphore] = UsedByKey(lambda: asyncio.Semaphore(_OF_EACH_USER))
 
     async def run(self, uid: int, call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
         """Calls it in a thread, on behalf of this user."""
-        share = self._shares.setdefault(uid, _Share())
-        share.users += 1
-        try:
-            async with share.places:
+        with self._places.use(uid) as places:
+            async with places:
                 work = functools.partial(call, *arguments, **options)
                 return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            share.users -= 1
-            if not share.users:
-                del self._shares[uid]
 
     def close(self) -> None:
         """Waits for what is under way."""
