@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from forebay.workflows.manager.core.configuration import (
     files_image,
     read_configuration,
 )
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.instance.daemon import Daemon
 from forebay.workflows.manager.instance.running_daemons import running_daemons, strangers_text
@@ -292,22 +291,10 @@ class InstanceControl:
         place = database_place(read_configuration(configuration), self._instance, configuration)
         if isinstance(place, Path) and not place.exists():
             return []
-        # They cost every other command a quarter of a second.
-        from forebay.workflows.manager.core.database.database import Database
-        from forebay.workflows.manager.core.reservations.in_use import refuse_if_in_use
+        # The database costs every other command a quarter of a second.
+        from forebay.workflows.manager.core.reservations.dooming import doom_non_persistent
 
-        database = Database(place, str(self._instance.root))
-        try:
-            if not force:
-                refuse_if_in_use(database)
-            doomed = [row for row in database.reservations() if not row.persistent]
-            for row in doomed:
-                # Only the server knows whether precious steps are in the way: without `force` it is asked then.
-                doomed_row = replace(row, state=ReservationState.DESTROYING, force=force or row.force)
-                database.put_reservation(doomed_row)
-        finally:
-            database.close()
-        return [row.name for row in doomed]
+        return doom_non_persistent(place, self._instance.root, force=force)
 
     def _check_shared(self) -> None:
         with ManagerClient(self._instance) as manager:
