@@ -10,6 +10,7 @@ import time
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
+from forebay.manager.records import Answer
 from forebay.workflows.directives.directive_parsing import parse_directives
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.access import Peer
@@ -18,7 +19,6 @@ from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
 from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.pools.server_name import server_name
-from forebay.workflows.manager.core.why import Answer
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -56,7 +56,7 @@ class WaitingJobs:
             waits_for = f"Slurm, whose reason is {fields.get('Reason', 'None')}"
             waits_for += "" if drain is None else f"; {drain.text}"
             ends = f"the scheduler: see `scontrol show job {token}`"
-        return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, [], ends)]
+        return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, ends=ends)]
 
     def note_on(self, job: JobRow) -> str:
         """What the job's user should know, although it runs; "" without anything."""

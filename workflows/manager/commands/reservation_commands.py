@@ -18,7 +18,7 @@ from forebay.errors import InvalidArgumentError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import StepsJob, job_to_json
-from forebay.records import Lifetime
+from forebay.records import Lifetime, ReservationInfo
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.directives.stage_rules import stage_of_rule
 from forebay.workflows.manager.commands.space_waiting import create_when_there_is_room
@@ -105,18 +105,15 @@ def create(
     else:
         with ManagerClient(chosen_or_current()) as manager:
             info = manager.create(name, **asked)
-    shared: forebay.ReservationInfo | None = None
     if shares:
         with forebay.Admin(chosen_or_current()) as admin:
             for request in shares:
-                shared = apply_share(admin, name, request)
-            assert shared is not None
-            info = shared.as_dict()
+                info = apply_share(admin, name, request)
     stages = [] if not rules else _begin_stages(chosen_or_current(), rules)
     if as_json:
-        print_json({"reservation": info} | ({"stages": stages} if rules else {}))
+        print_json({"reservation": info.as_dict()} | ({"stages": stages} if rules else {}))
         return
-    _say_what_is_there(info, "" if shared is None else f"; {access_text(shared)}")
+    _say_what_is_there(info, f"; {access_text(info)}" if shares else "")
     for stage, rule in zip(stages, rules, strict=True):
         line = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
         console().print(line, markup=False, soft_wrap=True)
@@ -138,13 +135,13 @@ def _begin_stages(instance: Instance, rules: list[StepsJob]) -> list[int]:
     return numbers
 
 
-def _say_what_is_there(info: dict[str, Any], access: str = "") -> None:
-    persistent = info["lifetime"] == Lifetime.PERSISTENT
+def _say_what_is_there(info: ReservationInfo, access: str = "") -> None:
+    persistent = info.lifetime is Lifetime.PERSISTENT
     until = "until it is destroyed" if persistent else "until it is destroyed or the instance goes down"
-    size = format_size(info["capacity_bytes"])
-    if info["files_bytes"]:
-        size += f" for streams, {format_size(info['files_bytes'])} for files"
-    console().print(f"{info['name']}: {size}, kept {until}{access}", markup=False, soft_wrap=True)
+    size = format_size(info.capacity_bytes)
+    if info.files_bytes:
+        size += f" for streams, {format_size(info.files_bytes)} for files"
+    console().print(f"{info.name}: {size}, kept {until}{access}", markup=False, soft_wrap=True)
 
 
 @change_app.command(epilog="Example: forebay change run1 --persistent --files 2GiB")
@@ -172,7 +169,7 @@ def change(
     with ManagerClient(chosen_or_current()) as manager:
         info = manager.change(name, persistent=persistent, files=None if files is None else parse_size(files))
     if as_json:
-        print_json({"reservation": info})
+        print_json({"reservation": info.as_dict()})
         return
     _say_what_is_there(info)
 

@@ -12,6 +12,8 @@ from forebay.durations import format_duration
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.manager.records import QueuePlace
+from forebay.records import ReservationInfo
 
 __all__ = ["create_when_there_is_room"]
 
@@ -21,7 +23,7 @@ _RECONNECT_SECONDS = 60.0
 
 def create_when_there_is_room(
     instance: Instance, name: str, request: dict[str, Any], seconds_max: float | None
-) -> dict[str, Any]:
+) -> ReservationInfo:
     """The reservation, when it is made. Shows meanwhile how many came before, and until when it may take.
 
     Raises
@@ -43,22 +45,22 @@ def create_when_there_is_room(
 
 def _ask_again_and_again(
     instance: Instance, name: str, request: dict[str, Any], deadline: float | None
-) -> dict[str, Any]:
+) -> ReservationInfo:
     lost_at: float | None = None
     shown = ""
     while True:
         try:
             with ManagerClient(instance) as manager:
-                answer = manager.create(name, **request, wait=True)
+                answer = manager.create_or_wait(name, **request)
             lost_at = None
         except DisconnectedError:
             lost_at = lost_at or time.monotonic()
             if time.monotonic() - lost_at > _RECONNECT_SECONDS:
                 raise
         else:
-            if "waiting" not in answer:
+            if isinstance(answer, ReservationInfo):
                 return answer
-            text = _text(answer["waiting"])
+            text = _text(answer)
             if text != shown:
                 shown = text
                 error_console().print(f"{name}: {text}", markup=False, soft_wrap=True)
@@ -67,11 +69,10 @@ def _ask_again_and_again(
         time.sleep(_ASK_SECONDS)
 
 
-def _text(place: dict[str, Any]) -> str:
-    estimate_ns = place["estimate_ns"]
-    if estimate_ns is None:
+def _text(place: QueuePlace) -> str:
+    if place.estimate_ns is None:
         until = "nobody knows until when: what is held has no known end"
     else:
-        left = (estimate_ns - time.time_ns()) / 1e9
+        left = (place.estimate_ns - time.time_ns()) / 1e9
         until = f"at the latest in {format_duration(max(60.0, left // 60 * 60))}"
-    return f"waits for space, {place['ahead']} before it; {until}"
+    return f"waits for space, {place.ahead} before it; {until}"

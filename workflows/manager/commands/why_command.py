@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -39,22 +40,23 @@ def why(
     else:
         with ManagerClient(instance) as manager:
             answers = manager.why(what)
-        for answer in [answer for answer in answers if answer["subject"] == f"reservation {what}"]:
-            waits = of_reservation(instance, what)
-            answers += waits
-            if waits and answer["waits_for"] == "nothing":
-                answer["waits_for"] = "nothing itself; its streams do"
+        for number, answer in enumerate(answers[:]):
+            if answer.subject == f"reservation {what}":
+                waits = of_reservation(instance, what)
+                answers += waits
+                if waits and answer.waits_for == "nothing":
+                    answers[number] = replace(answer, waits_for="nothing itself; its streams do")
     if as_json:
-        print_json({"answers": answers})
+        print_json({"answers": [answer.as_dict() for answer in answers]})
         return
     for number, answer in enumerate(answers):
         if number:
             console().print()
-        fields = [(answer["subject"], answer["state"]), ("waits for", answer["waits_for"])]
-        if answer["since_ns"] is not None:
-            ago = format_duration((time.time_ns() - answer["since_ns"]) / 1e9)
-            fields.append(("since", f"{format_time(answer['since_ns'])} ({ago} ago)"))
-        fields += [("held by", holder) for holder in answer["held_by"]]
-        if answer["ends"]:
-            fields.append(("ends by", answer["ends"]))
+        fields = [(answer.subject, answer.state), ("waits for", answer.waits_for)]
+        if answer.since_ns is not None:
+            ago = format_duration((time.time_ns() - answer.since_ns) / 1e9)
+            fields.append(("since", f"{format_time(answer.since_ns)} ({ago} ago)"))
+        fields += [("held by", holder) for holder in answer.held_by]
+        if answer.ends:
+            fields.append(("ends by", answer.ends))
         print_fields(fields)

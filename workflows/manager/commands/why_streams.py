@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from forebay.admin import Admin
 from forebay.errors import DisconnectedError, NotFoundError
 from forebay.instance import Instance
+from forebay.manager.records import Answer
 from forebay.records import StreamInfo, StreamWait, WaitKind
 
 __all__ = ["of_reservation", "of_stream"]
-
-Answer = dict[str, Any]
 
 _ENDS = {
     WaitKind.SPACE: "space: steps that retention drops, that a consumer passes or that are staged out, or "
@@ -52,22 +49,9 @@ def of_reservation(instance: Instance, name: str) -> list[Answer]:
 
 
 def _of_wait(path: str, wait: StreamWait) -> Answer:
-    return {
-        "subject": f"stream {path}",
-        "state": f"{wait.who} waits",
-        "since_ns": wait.since_ns,
-        "waits_for": wait.waits_for,
-        "held_by": [],
-        "ends": _ENDS[wait.kind],
-    }
+    return Answer(f"stream {path}", f"{wait.who} waits", wait.since_ns, wait.waits_for, ends=_ENDS[wait.kind])
 
 
 def _of_idle(path: str, info: StreamInfo) -> Answer:
-    return {
-        "subject": f"stream {path}",
-        "state": f"{info.status.value}: {info.status_text}" if info.status_text else info.status.value,
-        "since_ns": None,
-        "waits_for": "nothing",
-        "held_by": [],
-        "ends": "",
-    }
+    state = f"{info.status.value}: {info.status_text}" if info.status_text else info.status.value
+    return Answer(f"stream {path}", state, None, "nothing")

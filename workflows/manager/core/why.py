@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from forebay.durations import format_duration
 from forebay.errors import NotFoundError
+from forebay.manager.records import Answer
 from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
 from forebay.workflows.manager.core.access import Peer
@@ -21,7 +21,7 @@ from forebay.workflows.manager.core.database.states import JobState, Reservation
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.attachments import reservation_of_stage
 
-__all__ = ["Answer", "Why"]
+__all__ = ["Why"]
 
 _JOB_WAITS = {
     JobState.SETUP: "its reservation is being made",
@@ -40,18 +40,6 @@ _RESERVATION_WAITS = {
     ReservationState.DESTROYING: "the server, which is to destroy it",
     ReservationState.LOST: "its owner: the server does not have it any more",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """On one thing."""
-
-    subject: str  #: for example "reservation run1"
-    state: str
-    since_ns: int
-    waits_for: str
-    held_by: list[str] = field(default_factory=list)
-    ends: str = ""  #: what ends it
 
 
 class Why:
@@ -134,7 +122,7 @@ class Why:
             f"{row.state.value}, lifetime {lifetime}",
             since_ns,
             waits_for,
-            held_by,
+            tuple(held_by),
             _end_of_reservation(row, bool(holders), leaving is not None),
         )
 
@@ -166,7 +154,9 @@ class Why:
             ends = "room: the manager then releases the job, and the scheduler sets it up again; or `scancel`"
         elif not job.state.is_final and (job.reason or not ends):
             ends = self.of_schedulers_turn(job) or f"the scheduler: see `scontrol show job {job.token}`"
-        return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)
+        return Answer(
+            f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, tuple(stages), ends
+        )
 
 
 def _of_place(row: QueueRow, ahead: int, drain: Drain | None) -> Answer:
@@ -193,7 +183,7 @@ def _of_stage(row: StageRow) -> Answer:
     elif row.state is StageState.FAILED and row.failure is not None:
         waits_for = f"its owner: {row.failure['what']}"
     ends = "" if row.state.is_final else f"`forebay stages cancel {row.id}`"
-    return Answer(f"stage {row.id}", row.state.value, since_ns, waits_for, list(row.notes), ends)
+    return Answer(f"stage {row.id}", row.state.value, since_ns, waits_for, tuple(row.notes), ends)
 
 
 def _clock(time_ns: int) -> str:

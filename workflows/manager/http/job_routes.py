@@ -27,6 +27,6 @@ def build_job_router(table: JobTable, why: Why) -> APIRouter:
     @router.get("/why")
     def tell_why(what: Annotated[str, Query(max_length=200)], peer: CurrentPeer) -> list[dict[str, Any]]:
         """What a reservation, a job or a stage waits for, since when, who holds it, and what ends it."""
-        return [asdict(answer) for answer in why.tell(what, peer)]
+        return [answer.as_dict() for answer in why.tell(what, peer)]
 
     return router

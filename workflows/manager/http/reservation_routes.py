@@ -15,11 +15,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from forebay.errors import PermissionDeniedError
+from forebay.manager.records import QueuePlace
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.core.access import may_use
 from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.pools.pools import Place
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.manager.http.peer import CurrentPeer
@@ -107,7 +107,7 @@ def build_reservation_router(
         create = reservations.create_or_wait if request.wait else reservations.create
         made = await slow_calls.run(peer.uid, create, wanted, on=request.on, servers=request.servers)
         await asyncio.to_thread(changed)
-        return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
+        return {"waiting": made.as_dict()} if isinstance(made, QueuePlace) else made.as_dict()
 
     @router.patch("/reservations/{name:path}")
     async def change_reservation(name: str, request: ReservationChange, peer: CurrentPeer) -> dict[str, Any]:

@@ -26,10 +26,7 @@ def _of_manager(instance: Instance) -> list[Finding]:
         with ManagerClient(instance) as manager:
             if manager.health()["server_pid"] is None:
                 return [Finding(Severity.PROBLEM, "manager", "it cannot reach the server; see ROOT/log/manager.log")]
-            return [
-                Finding(Severity(finding["severity"]), finding["where"], finding["what"])
-                for finding in manager.findings()
-            ]
+            return manager.findings()
     except DisconnectedError as error:
         # A server that was started by hand never had a manager, and that is nobody's mistake.
         severity = Severity.PROBLEM if instance.manager_endpoint.exists() else Severity.NOTE

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.errors import NoSpaceError
+from forebay.manager.records import QueuePlace
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
 from forebay.workflows.manager.core.database.drains import Drain
@@ -18,22 +19,11 @@ from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 
-__all__ = ["SHARE_UNIT_BYTES", "Place", "Pools"]
+__all__ = ["SHARE_UNIT_BYTES", "Pools"]
 
 #: Of one on several servers, as these round it (core/storage/reservation_store.h).
 SHARE_UNIT_BYTES = 1 << 20
 _SHARE_BYTES_MIN = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the queue for space."""
-
-    name: str  #: of the reservation to be
-    ahead: int  #: how many came before
-    since_ns: int
-    reason: str  #: why it is not made yet
-    estimate_ns: int | None  #: when there will be room, by the attachments that end at a known time; None: nobody knows
 
 
 class Pools:
@@ -144,7 +134,7 @@ class Pools:
         self._queue.forget_silent()
         return self._queue.all()
 
-    def place(self, request: ReservationRow, error: FullError) -> Place:
+    def place(self, request: ReservationRow, error: FullError) -> QueuePlace:
         """What to tell somebody who waits.
 
         Raises
@@ -163,7 +153,7 @@ class Pools:
         pool = request.pool
         wanted = sum(row.size_bytes for row in waiting if row.pool == pool and (own is None or row.id <= own.id))
         _, free = self.capacity(pool, spaces)
-        return Place(
+        return QueuePlace(
             name=request.name,
             ahead=error.ahead,
             since_ns=time.time_ns() if own is None else own.created_ns,

@@ -25,6 +25,7 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.manager.jobs import Job, StepsJob
+from forebay.manager.records import QueuePlace
 from forebay.names import check_name
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
@@ -37,7 +38,7 @@ from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import Placement
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
-from forebay.workflows.manager.core.pools.pools import Place, Pools
+from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import PoolServer, Servers
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_written
@@ -256,7 +257,7 @@ class Reservations:
 
     def create_or_wait(
         self, request: ReservationRow, *, on: Sequence[str] = (), servers: int = 0
-    ) -> ReservationInfo | Place:
+    ) -> ReservationInfo | QueuePlace:
         """As `create`; where there is no room now, takes a place in the queue, or keeps the one it has.
 
         To be called again and again: a place at which nobody asks any more is lost (`QueueTable`).
