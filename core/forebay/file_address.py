@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from forebay.errors import InvalidArgumentError
+from forebay.names import NAME_PATTERN
 from forebay.records import Record
 
 __all__ = ["FileAddress"]
 
-_NAME = r"(?P<reservation>[A-Za-z][A-Za-z0-9_.-]{0,63})"
+_NAME = rf"(?P<reservation>{NAME_PATTERN})"
 _SHORT = re.compile(rf"{_NAME}:(?!//)(?P<path>.*)", re.DOTALL)
 _LONG = re.compile(rf"forebay://{_NAME}/files(?:/(?P<path>.*))?", re.DOTALL)
 

@@ -16,10 +16,10 @@ from collections import Counter, deque
 from dataclasses import asdict, dataclass, replace
 
 from forebay.errors import NoSpaceError
-from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit
-from forebay.workflows.manager.database import Held
-from forebay.workflows.manager.placement import Placement, ServerSpace
-from forebay.workflows.manager.pool_settings import Pool, PoolSettings, Who
+from forebay.workflows.manager.core.database.database import Held
+from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit
+from forebay.workflows.manager.core.pools.placement import Placement, ServerSpace
+from forebay.workflows.manager.core.pools.pool_settings import Pool, PoolSettings, Who
 
 __all__ = ["Outcome", "run"]
 

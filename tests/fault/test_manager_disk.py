@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli.failures import ExitStatus
-from forebay.workflows.manager.daemon import is_locked
+from forebay.workflows.manager.instance.daemon import is_locked
 from tests.fault.troubled_workday import FailingWrites, FullDisk, InterruptedWorkday, Trouble, TroubledWorkday
 from tests.support.instance import CommandLineInstance
 from tests.support.mounted import fill, mounted

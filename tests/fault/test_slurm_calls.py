@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.workflows.manager.daemon import is_locked
+from forebay.workflows.manager.instance.daemon import is_locked
 from tests.slurm.cluster import make_python, python_is_usable
 from tests.support.instance import CommandLineInstance
 from tests.support.randomness import TEST_SEED

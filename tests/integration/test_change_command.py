@@ -135,7 +135,7 @@ def test_only_the_owner_changes_it(instance: CommandLineInstance) -> None:
 
     def change() -> object:
         with ManagerClient(files) as manager:
-            return manager.change("theirs", persistent=True)["lifetime"]
+            return manager.change("theirs", persistent=True).lifetime
 
     as_user(OWNER, lambda: create("16MiB"))
     with forebay.Admin(instance.root) as admin:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay.workflows.manager.running_daemons import running_daemons
+from forebay.workflows.manager.instance.running_daemons import running_daemons
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from forebay.instance import server_binary
-from forebay.workflows.manager.daemon import is_locked
+from forebay.workflows.manager.instance.daemon import is_locked
 from tests.support.datawarp_program import ACTIVATE, AT_JOB_END, IMMEDIATE, REVOKE, DatawarpProgram
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until

@@ -23,7 +23,7 @@ import forebay
 from forebay.cli.failures import ExitStatus
 from forebay.errors import DisconnectedError
 from forebay.manager import client
-from forebay.workflows.manager import instance_control
+from forebay.workflows.manager.instance import instance_control
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.randomness import TEST_SEED, times

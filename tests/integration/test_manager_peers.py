@@ -126,7 +126,7 @@ def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance
 
 def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> None:
     info = ask(instance, "create", "theirs", "16MiB", persistent=False)
-    assert info["owner_uid"] == pwd.getpwnam(USER).pw_uid
+    assert info.owner_uid == pwd.getpwnam(USER).pw_uid
     # Nobody takes a name over.
     assert ask(instance, "create", "roots", "32MiB", persistent=False) in (
         "already_exists",

@@ -120,7 +120,7 @@ def test_a_private_instance_takes_strangers_only_when_told() -> None:
             assert "forebay down" in done.stderr
             assert run("down").returncode == 0
             assert (done := run("up", "--shared")).returncode == 0, done.stderr
-            files = Path(as_user(STRANGER, create)["files_path"])
+            files = Path(as_user(STRANGER, create).files_path)
 
             def write() -> str:
                 (files / "data").write_text("theirs")

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sql
 
 from forebay.errors import RefusedError, StorageError, UnsupportedError
-from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.manager_database import new_database
@@ -138,7 +138,8 @@ def is_refused(url: str) -> bool:
 
 
 def test_a_database_of_a_format_before_becomes_one_of_this() -> None:
-    importlib.import_module("forebay.workflows.manager.asked_stages")  # A table exists once its module is imported.
+    # A table exists once its module is imported.
+    importlib.import_module("forebay.workflows.manager.core.stages.asked_stages")
     url = place()
     with contextlib.closing(Database(url, "/root")) as database:
         stage = database.add_stage({"kind": "files"}, 7, 7, 0o22).id

@@ -18,7 +18,7 @@ from pathlib import Path
 import forebay
 from forebay.instance import Instance
 from forebay.workflows.cluster.cluster import Cluster
-from forebay.workflows.manager.daemon import is_locked
+from forebay.workflows.manager.instance.daemon import is_locked
 from tests.server_faults.plan import SERVERS
 from tests.support.frail_disk import FrailDisk
 from tests.support.instance import CommandLineInstance

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from forebay.instance import Instance
-from forebay.workflows.manager.daemon import is_locked
+from forebay.workflows.manager.instance.daemon import is_locked
 from tests.support.cluster import CommandLineCluster
 from tests.support.load import until
 from tests.support.pool_nodes import COMPUTES, asked, refused, servers

@@ -32,7 +32,7 @@ from forebay.errors import (
 )
 from forebay.instance import Instance
 from forebay.workflows.cluster.network import Network, kill_processes, why_not
-from forebay.workflows.manager.daemon import is_locked
+from forebay.workflows.manager.instance.daemon import is_locked
 
 __all__ = ["NODES_MAX", "Cluster", "NodeState", "default_folder"]
 

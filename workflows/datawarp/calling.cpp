@@ -13,7 +13,8 @@
 #include <optional>
 #include <thread>
 
-#include "manager_request.h"
+#include <forebay/manager_request.h>
+
 #include "snapshot_file.h"
 
 namespace forebay::datawarp {
@@ -118,19 +119,20 @@ int call(std::string_view name, Fields fields, std::string& body, bool waits) {
   auto away_since = std::chrono::steady_clock::now();
   while (true) {
     errno = 0;
-    const auto answer = slurm::answer_of_manager(*place, request, answer_wait);
-    if (answer && answer->exit_status) {
-      if (waits && *answer->exit_status == EAGAIN) {
+    const auto answer = ask_manager(*place, request, {.connection = answer_wait, .part = answer_wait});
+    const auto status = answer ? answer->number("x-forebay-exit-status") : std::nullopt;
+    if (status) {
+      if (waits && *status == EAGAIN) {
         away_since = std::chrono::steady_clock::now();
         std::this_thread::sleep_for(ask_again_pause);
         continue;
       }
       body = answer->body;
-      return -*answer->exit_status;
+      return -*status;
     }
     // Without that status the manager has not looked at it: it is busy, or ends.
     if (!answer && (errno == ENOENT || errno == EACCES)) return -ENODEV;
-    if (answer && answer->http_status < 500) return -EIO;
+    if (answer && answer->status < 500) return -EIO;
     if (std::chrono::steady_clock::now() - away_since >= longest) return -ETIMEDOUT;
     std::this_thread::sleep_for(retry_interval);
   }

@@ -22,13 +22,15 @@ from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, NotFou
 from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
 from forebay.workflows.datawarp.places import Place, Places
-from forebay.workflows.manager.asked_stages import AskedStage, Asking, takes_stages
-from forebay.workflows.manager.database import StageRow
-from forebay.workflows.manager.peer import CurrentPeer, Peer, check_may_stage
-from forebay.workflows.manager.request_limits import turn_of
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.stage_concurrency import STAGES_MAX
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.database import StageRow
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.stages.acting_user import check_may_stage
+from forebay.workflows.manager.core.stages.asked_stages import AskedStage, Asking, takes_stages
+from forebay.workflows.manager.core.stages.stage_concurrency import STAGES_MAX
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
+from forebay.workflows.manager.http.peer import CurrentPeer
+from forebay.workflows.manager.http.request_limits import turn_of
 
 __all__ = ["build_datawarp_router"]
 

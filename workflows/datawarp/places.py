@@ -10,13 +10,12 @@ import re
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NotFoundError
-from forebay.workflows.manager.access import Asker, may_use
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.access import Peer, may_use
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 
 __all__ = ["Place", "Places"]
 
@@ -71,7 +70,7 @@ class Places:
             files = os.path.realpath(info.files_path)  # of the instance, whose users cannot change it
             if info.id != row.id or (path != files and not path.startswith(f"{files}/")):
                 continue
-            if peer.is_administrator or may_use(info, Asker(peer.uid, peer.groups)):
+            if peer.is_administrator or may_use(info, peer):
                 return Place(row, path[len(files) + 1 :], files)
         raise NotFoundError("this lies in no reservation of yours", path[:200])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.manager.configuration import check_table
+from forebay.workflows.manager.core.configuration import check_table
 
 __all__ = ["FilesSettings"]
 

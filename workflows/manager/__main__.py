@@ -23,7 +23,6 @@ from pathlib import Path
 
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import FastAPI
 
 from forebay.admin import Admin
 from forebay.errors import (
@@ -37,29 +36,42 @@ from forebay.errors import (
 from forebay.instance import Instance
 from forebay.manager.pool_membership import PoolMembership
 from forebay.program_environment import program_environment
+from forebay.records import Finding
 from forebay.visible_text import visible
 from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.settings import FilesSettings
-from forebay.workflows.manager.api import build_api
-from forebay.workflows.manager.attachment_routes import build_attachment_router
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.configuration import configuration_file, database_place, files_image, read_configuration
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.manager_socket import ManagerSocket
-from forebay.workflows.manager.peer import PeerProtocol
-from forebay.workflows.manager.pool_settings import PoolSettings
-from forebay.workflows.manager.receipt_routes import build_receipt_router
-from forebay.workflows.manager.request_limits import RequestLimits
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.rule_routes import build_rule_router
-from forebay.workflows.manager.server_routes import build_server_router
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.slow_calls import SlowCalls
-from forebay.workflows.manager.stage_settings import StageSettings
-from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.manager.why import Why
+from forebay.workflows.manager.core.configuration import (
+    configuration_file,
+    database_place,
+    files_image,
+    read_configuration,
+)
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.manager.core.stages.stage_findings import stage_findings
+from forebay.workflows.manager.core.stages.stage_settings import StageSettings
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
+from forebay.workflows.manager.core.why import Why
+from forebay.workflows.manager.http.api import build_api
+from forebay.workflows.manager.http.attachment_routes import build_attachment_router
+from forebay.workflows.manager.http.instance_routes import build_instance_router
+from forebay.workflows.manager.http.job_routes import build_job_router
+from forebay.workflows.manager.http.manager_socket import ManagerSocket
+from forebay.workflows.manager.http.peer import PeerProtocol
+from forebay.workflows.manager.http.pool_routes import build_pool_router
+from forebay.workflows.manager.http.receipt_routes import build_receipt_router
+from forebay.workflows.manager.http.request_limits import RequestLimits
+from forebay.workflows.manager.http.reservation_routes import build_reservation_router
+from forebay.workflows.manager.http.rule_routes import build_rule_router
+from forebay.workflows.manager.http.server_routes import build_server_router
+from forebay.workflows.manager.http.stage_routes import build_stage_router
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.jobs import SlurmJobs
@@ -154,28 +166,29 @@ async def _serve(
                 # What was asked for is done; what Slurm is told is written again soon.
                 _log.warning("what Slurm is told is not up to date: %s", error)
 
-    slurm: SlurmJobs | None = None
-    api = build_api(
-        database,
-        reservations,
-        supervisor,
-        slow_calls,
-        instance.root,
-        request_exit,
-        shared=shared,
-        changed=changed,
-        more_findings=lambda: [] if slurm is None else slurm.job_files.findings(),
-    )
+    def find() -> list[Finding]:
+        of_jobs = [] if slurm is None else slurm.job_files.findings()
+        return [*reservations.findings(), *stage_findings(supervisor.stuck), *of_jobs]
+
     attachments = Attachments(database, reservations)
     why = Why(database)
-    api.include_router(build_attachment_router(attachments, why))
-    api.include_router(build_server_router(reservations, slow_calls, changed))
-    api.include_router(build_rule_router(supervisor))
-    api.include_router(build_receipt_router(supervisor.receipts))
-    api.include_router(build_datawarp_router(supervisor, Places(database, reservations), reservations))
-    slurm = _serve_slurm(api, database, supervisor, reservations, attachments, slow_calls, instance)
+    slurm = _slurm_jobs(database, supervisor, reservations, attachments, slow_calls, instance)
+    routers = [
+        build_instance_router(database, reservations, instance.root, find, request_exit, shared=shared),
+        build_reservation_router(database, reservations, slow_calls, instance.root, changed, shared=shared),
+        build_pool_router(reservations.pools),
+        build_stage_router(supervisor, reservations),
+        build_attachment_router(attachments, why),
+        build_server_router(reservations, slow_calls, changed),
+        build_rule_router(supervisor),
+        build_receipt_router(supervisor.receipts),
+        build_job_router(JobTable(database), why),
+        build_datawarp_router(supervisor, Places(database, reservations), reservations),
+    ]
+    if slurm is not None:
+        routers += [build_router(slurm, slurm.settings), build_node_router(slurm.job_files)]
     scheduler_uid = None if slurm is None else slurm.settings.scheduler_uid
-    settings.app = RequestLimits(api, lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
+    settings.app = RequestLimits(build_api(routers), lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
     if slurm is not None:
         waiting = WaitingJobs(database, slurm.settings)
         why.of_waiting_job, why.of_schedulers_turn = waiting.tell, waiting.end_of
@@ -216,8 +229,7 @@ def _tell_ready(ready_fd: int | None) -> None:
     os.close(ready_fd)
 
 
-def _serve_slurm(
-    api: FastAPI,
+def _slurm_jobs(
     database: Database,
     supervisor: StageSupervisor,
     reservations: Reservations,
@@ -225,7 +237,7 @@ def _serve_slurm(
     slow_calls: SlowCalls,
     instance: Instance,
 ) -> SlurmJobs | None:
-    """Takes Slurm's calls, if the centre's configuration has a table [slurm]."""
+    """Slurm's jobs, if the centre's configuration has a table [slurm]."""
     configuration = configuration_file()
     settings = SlurmSettings.from_configuration(read_configuration(configuration), configuration)
     if settings is None:
@@ -237,7 +249,7 @@ def _serve_slurm(
     variables = program_environment(instance.root)
     job_files = JobFiles(database, reservations, _files_engines(instance, settings, reservations))
     reservations.before_destroy(job_files.let_go)
-    jobs = SlurmJobs(
+    return SlurmJobs(
         database,
         reservations.servers.own,
         supervisor,
@@ -249,9 +261,6 @@ def _serve_slurm(
         variables,
         job_files,
     )
-    api.include_router(build_router(jobs, settings))
-    api.include_router(build_node_router(job_files))
-    return jobs
 
 
 def _files_engines(instance: Instance, slurm: SlurmSettings, reservations: Reservations) -> FilesEngines | None:

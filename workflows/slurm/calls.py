@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedError
+from forebay.names import is_valid_name
 from forebay.visible_text import visible
-from forebay.workflows.manager.peer import CurrentPeer, Peer
-from forebay.workflows.slurm.directive_lines import parse_slurm_size
-from forebay.workflows.slurm.directive_parsing import NAME, parse_directives
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directive_lines import parse_slurm_size
+from forebay.workflows.directives.directive_parsing import parse_directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -68,7 +70,7 @@ class _Call:
     @property
     def persistent_name(self) -> str:
         name = self.option("token")
-        if NAME.fullmatch(name) is None:
+        if not is_valid_name(name):
             raise InvalidArgumentError(f'"{name[:80]}" is no name of a reservation')
         return name
 
@@ -130,7 +132,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
 
     async def teardown(call: _Call) -> str:
         hurry = "hurry" in call.flags
-        if NAME.fullmatch(call.option("token")):
+        if is_valid_name(call.option("token")):  # a job's token begins with a digit
             known = await asyncio.to_thread(jobs.persistents.destroy, call.persistent_name, hurry=hurry)
             await jobs.write_slurm_files()
         else:

@@ -23,15 +23,16 @@
 #include <utility>
 #include <vector>
 
-#include "manager_request.h"
+#include <forebay/manager_request.h>
+
 #include "snapshot_file.h"
 
 namespace {
 
-using forebay::slurm::answer_of_manager;
+using forebay::ask_manager;
+using forebay::ManagerAnswer;
 using forebay::slurm::file_bytes_max;
 using forebay::slurm::joined_items;
-using forebay::slurm::ManagerAnswer;
 using forebay::slurm::part_of_job;
 using forebay::slurm::parts_of;
 using forebay::slurm::read_file;
@@ -83,9 +84,9 @@ struct Answer {
 
 /// The manager's answer to a call; nothing if none came.
 std::optional<Answer> asked(const std::string& root, const std::string& request, std::chrono::seconds wait) {
-  const std::optional<ManagerAnswer> answer = answer_of_manager(root, request, wait);
+  const std::optional<ManagerAnswer> answer = ask_manager(root, request, {.connection = wait, .part = wait});
   if (!answer) return std::nullopt;
-  if (answer->exit_status) return Answer{*answer->exit_status, answer->body};
+  if (const auto status = answer->number("x-forebay-exit-status")) return Answer{*status, answer->body};
   return Answer{1, "forebay: the manager refuses: " + answer->body + "\n"};
 }
 

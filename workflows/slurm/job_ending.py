@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 
 from forebay.errors import RefusedError
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.slow_calls import SlowCalls
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.job_stages import JobStages

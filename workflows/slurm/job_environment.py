@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.server_link import ServerLink
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.namespaces import private_folder, striped_folder

@@ -14,14 +14,14 @@ from typing import Any
 
 from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
 from forebay.records import Finding, Severity
+from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import FilesEngines
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.name_turns import NameTurns
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 
 __all__ = ["JobFiles"]
 

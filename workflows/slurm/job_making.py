@@ -10,12 +10,12 @@ from pathlib import Path
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError, RefusedError
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.database import ReservationRow
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.slow_calls import SlowCalls
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.database.database import ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
 from forebay.workflows.slurm.namespaces import make_namespaces

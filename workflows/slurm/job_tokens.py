@@ -23,12 +23,12 @@ from typing import Any
 
 from forebay.errors import PermissionDeniedError, StorageError
 from forebay.records import Rights
-from forebay.workflows.manager.access import rights_of
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.server_link import ServerLink
-from forebay.workflows.manager.states import JobState
+from forebay.workflows.manager.core.access import rights_of
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.settings import SlurmSettings
-from forebay.workflows.slurm.users import groups_of
+from forebay.workflows.slurm.users import user_as_peer
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["JobTokens"]
@@ -122,7 +122,7 @@ class JobTokens:
 
     def _made_by_user(self, job: JobRow, reservation: str) -> str:
         with self._link.admin() as admin:
-            may = rights_of(admin.reservation(reservation), job.owner_uid, groups_of(job.owner_uid))
+            may = rights_of(admin.reservation(reservation), user_as_peer(job.owner_uid))
         rights = "read,write" if may is Rights.WRITE else "read"
         seconds = max(1, round(self._settings.token_seconds))
         command = ["token", "create", reservation, "--rights", rights, "--ttl", f"{seconds}s"]

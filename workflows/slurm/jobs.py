@@ -20,15 +20,16 @@ from forebay.errors import (
     NoSpaceError,
     RefusedError,
 )
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.server_link import ServerLink
-from forebay.workflows.manager.slow_calls import SlowCalls
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.name_turns import TaskTurns
+from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_ending import JobEnding
 from forebay.workflows.slurm.job_environment import JobEnvironment, home_of
 from forebay.workflows.slurm.job_files import JobFiles
@@ -51,7 +52,6 @@ from forebay.workflows.slurm.processes import (
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.slurm_files import SlurmFiles
 from forebay.workflows.slurm.symbols import expanded_directives
-from forebay.workflows.slurm.turns import Turns
 from forebay.workflows.slurm.users import check_user
 
 __all__ = ["SlurmJobs"]
@@ -79,7 +79,7 @@ class SlurmJobs:
         self._reservations = reservations
         self.slow_calls = slow_calls
         self.settings = settings
-        self._turns = Turns()
+        self._turns = TaskTurns()
         self._records = JobRecords(database, settings)
         self.persistents = Persistents(database, reservations, attachments, settings)
         self._making = JobMaking(

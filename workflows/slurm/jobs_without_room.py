@@ -11,11 +11,11 @@ import logging
 import time
 
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError
-from forebay.workflows.manager.admission import FullError
-from forebay.workflows.manager.database import Held, ReservationRow
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.pools import Pools
-from forebay.workflows.manager.states import JobState
+from forebay.workflows.manager.core.database.database import Held, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.admission import FullError
+from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.slurm.job_ending import JobEnding
 from forebay.workflows.slurm.job_making import JobMaking
 from forebay.workflows.slurm.job_records import JobRecords, in_thread

@@ -11,7 +11,7 @@ import typer
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.errors import InvalidArgumentError, NotFoundError
-from forebay.workflows.slurm.directive_parsing import find_mistakes
+from forebay.workflows.directives.directive_parsing import find_mistakes
 
 __all__ = ["lint"]
 

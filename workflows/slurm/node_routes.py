@@ -11,8 +11,8 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from forebay.errors import PermissionDeniedError
-from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.slurm.job_files import JobFiles
 
 __all__ = ["build_node_router"]
@@ -60,5 +60,4 @@ def build_node_router(files: JobFiles) -> APIRouter:
 
 
 def _check_root(peer: Peer) -> None:
-    if not peer.is_administrator:
-        raise PermissionDeniedError("only root of a job's node asks for its mounts")
+    peer.must_be_administrator("only root of a job's node asks for its mounts")

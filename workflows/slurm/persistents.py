@@ -6,14 +6,13 @@ from __future__ import annotations
 import time
 
 from forebay.errors import NotFoundError
-from forebay.workflows.manager.access import Asker, may_use
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.settings import SlurmSettings
-from forebay.workflows.slurm.users import groups_of, primary_group
+from forebay.workflows.slurm.users import primary_group, user_as_peer
 
 __all__ = ["Persistents"]
 
@@ -95,7 +94,4 @@ class Persistents:
         self._attachments.attach_job(name, holder, uid)
 
     def _is_seen(self, name: str, owner_uid: int, uid: int) -> bool:
-        try:
-            return owner_uid == uid or may_use(self._reservations.info(name), Asker(uid, groups_of(uid)))
-        except NotFoundError:  # the server does not have it
-            return False
+        return owner_uid == uid or self._reservations.is_shared_with(name, user_as_peer(uid))

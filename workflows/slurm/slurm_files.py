@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forebay.errors import DisconnectedError, ForebayError
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.placement import ServerSpace
-from forebay.workflows.manager.pools import Pools
-from forebay.workflows.manager.server_name import server_name
-from forebay.workflows.manager.states import JobState
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.placement import ServerSpace
+from forebay.workflows.manager.core.pools.pools import Pools
+from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.slurm.known_rows import KnownRows
 from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
 from forebay.workflows.slurm.settings import SlurmSettings

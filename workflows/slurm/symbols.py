@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.directives.directives import Directives
 from forebay.workflows.slurm.processes import job_fields
 
 __all__ = ["expand_symbols", "expanded_directives"]

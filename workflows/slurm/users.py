@@ -9,8 +9,9 @@ import os
 import pwd
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from forebay.workflows.manager.core.access import Peer
 
-__all__ = ["check_user", "groups_of", "primary_group", "read_as_user"]
+__all__ = ["check_user", "primary_group", "read_as_user", "user_as_peer"]
 
 _FILE_BYTES_MAX = 1 << 20
 _READ_SECONDS_MAX = 30.0
@@ -35,10 +36,10 @@ def primary_group(uid: int, uid_min: int) -> int:
     return _account(uid, uid_min).pw_gid
 
 
-def groups_of(uid: int) -> frozenset[int]:
-    """All groups of the user, as the system says."""
+def user_as_peer(uid: int) -> Peer:
+    """The user as somebody who asks, with all groups that the system says."""
     account = pwd.getpwuid(uid)
-    return frozenset(os.getgrouplist(account.pw_name, account.pw_gid))
+    return Peer(uid, account.pw_gid, frozenset(os.getgrouplist(account.pw_name, account.pw_gid)))
 
 
 async def read_as_user(path: str, uid: int, gid: int) -> bytes:

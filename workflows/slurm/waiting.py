@@ -10,15 +10,15 @@ import time
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.drains import DrainTable
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.server_name import server_name
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.manager.why import Answer
-from forebay.workflows.slurm.directive_parsing import parse_directives
-from forebay.workflows.slurm.directives import Directives
+from forebay.manager.records import Answer
+from forebay.workflows.directives.directive_parsing import parse_directives
+from forebay.workflows.directives.directives import Directives
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.drains import DrainTable
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -37,9 +37,7 @@ class WaitingJobs:
     def tell(self, token: str, peer: Peer) -> list[Answer]:
         """On the job, if Slurm knows it as pending, and the caller may see it."""
         job = asyncio.run(job_facts(self._settings.squeue, token))
-        if job is None or job.state != "PENDING":
-            return []
-        if not peer.is_administrator and job.uid != peer.uid:
+        if job is None or job.state != "PENDING" or not peer.may_see(job.uid):
             return []
         fields = asyncio.run(job_fields(self._settings.scontrol, token))
         missing = self._missing(fields.get("BurstBuffer", ""))
@@ -58,7 +56,7 @@ class WaitingJobs:
             waits_for = f"Slurm, whose reason is {fields.get('Reason', 'None')}"
             waits_for += "" if drain is None else f"; {drain.text}"
             ends = f"the scheduler: see `scontrol show job {token}`"
-        return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, [], ends)]
+        return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, ends=ends)]
 
     def note_on(self, job: JobRow) -> str:
         """What the job's user should know, although it runs; "" without anything."""

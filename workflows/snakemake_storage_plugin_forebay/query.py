@@ -7,13 +7,14 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from forebay.names import NAME_PATTERN
+
 __all__ = ["ENDINGS", "Kind", "Query", "check_pattern", "local_suffix", "parse_query"]
 
 _SCHEME = "forebay://"
-_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
-_STREAM = re.compile(rf"(?P<reservation>{_NAME})/(?P<stream>{_NAME})(@(?P<step>\d{{1,19}}))?")
+_STREAM = re.compile(rf"(?P<reservation>{NAME_PATTERN})/(?P<stream>{NAME_PATTERN})(@(?P<step>\d{{1,19}}))?")
 _FORMAT = re.compile(r"\?format=(?P<format>h5|bp5)")
-_FILE = re.compile(rf"(?P<reservation>{_NAME})/files/(?P<path>[^\0]+)")
+_FILE = re.compile(rf"(?P<reservation>{NAME_PATTERN})/files/(?P<path>[^\0]+)")
 _WILDCARD = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")
 
 

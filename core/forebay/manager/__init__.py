@@ -6,6 +6,17 @@ The manager itself is `forebay.workflows.manager`.
 
 from forebay.manager.client import ManagerClient, follow_stage
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
+from forebay.manager.records import Answer, QueuePlace
 from forebay.manager.stage_state import StageState
 
-__all__ = ["FilesJob", "Job", "ManagerClient", "MatchedFilesJob", "StageState", "StepsJob", "follow_stage"]
+__all__ = [
+    "Answer",
+    "FilesJob",
+    "Job",
+    "ManagerClient",
+    "MatchedFilesJob",
+    "QueuePlace",
+    "StageState",
+    "StepsJob",
+    "follow_stage",
+]

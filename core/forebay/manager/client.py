@@ -21,9 +21,10 @@ from forebay.instance import Instance, server_place
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
+from forebay.manager.records import Answer, QueuePlace
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
-from forebay.records import ReservationInfo
+from forebay.records import Finding, ReservationInfo
 
 __all__ = ["ManagerClient", "follow_stage", "parse_answer"]
 
@@ -64,9 +65,9 @@ class ManagerClient(Closing):
         """Version, root, and the server that the manager sees."""
         return self._ask("GET", "/health")
 
-    def findings(self) -> list[Json]:
+    def findings(self) -> list[Finding]:
         """What the manager has for `forebay doctor`."""
-        return self._ask_list("GET", "/findings")
+        return [Finding.from_native(finding) for finding in self._ask_list("GET", "/findings")]
 
     def create(
         self,
@@ -77,14 +78,11 @@ class ManagerClient(Closing):
         persistent: bool,
         pool: str = "",
         account: str = "",
-        wait: bool = False,
         on: Sequence[str] = (),
         servers: int = 0,
-    ) -> Json:
+    ) -> ReservationInfo:
         """Creates a reservation, on so many of the servers that `on` names, if it names any; 0 are all of these, else
-        one. With `wait`, the answer may be
-        ``{"waiting": …}``, a place in the queue for space. It is kept by asking again within 30 seconds, and given up
-        by `leave_queue`.
+        one.
         """
         request = {
             "name": name,
@@ -93,17 +91,25 @@ class ManagerClient(Closing):
             "persistent": persistent,
             "pool": pool,
             "account": account,
-            "wait": wait,
             "on": list(on),
             "servers": servers,
         }
-        return self._ask("POST", "/reservations", body=request)
+        return ReservationInfo.from_native(self._ask("POST", "/reservations", body=request))
 
-    def change(self, name: str, *, persistent: bool | None = None, files: int | str | None = None) -> Json:
+    def create_or_wait(self, name: str, capacity: int | str, **options: Any) -> ReservationInfo | QueuePlace:
+        """As `create`; without room, a place in the queue for space. It is kept by asking again within 30 seconds, and
+        given up by `leave_queue`.
+        """
+        request = {"name": name, "capacity": capacity, "wait": True, **options}
+        answer = self._ask("POST", "/reservations", body=request)
+        if "waiting" in answer:
+            return QueuePlace.from_native(answer["waiting"])
+        return ReservationInfo.from_native(answer)
+
+    def change(self, name: str, *, persistent: bool | None = None, files: int | str | None = None) -> ReservationInfo:
         """Changes lifetime and capacity for files of a reservation; None: as it is."""
-        return self._ask(
-            "PATCH", f"/reservations/{quote(name, safe='')}", body={"persistent": persistent, "files": files}
-        )
+        request = {"persistent": persistent, "files": files}
+        return ReservationInfo.from_native(self._ask("PATCH", f"/reservations/{quote(name, safe='')}", body=request))
 
     def destroy(self, name: str, *, force: bool) -> Json:
         """Destroys a reservation; says whether it existed, and else which names are near."""
@@ -242,9 +248,9 @@ class ManagerClient(Closing):
         """The caller's attachments, and those to the caller's reservations."""
         return self._ask_list("GET", "/attachments")
 
-    def why(self, what: str) -> list[Json]:
+    def why(self, what: str) -> list[Answer]:
         """What a reservation, job or stage waits for."""
-        return self._ask_list("GET", "/why", query={"what": what})
+        return [Answer.from_native(answer) for answer in self._ask_list("GET", "/why", query={"what": what})]
 
     def jobs(self) -> list[Json]:
         """The caller's jobs of a scheduler."""

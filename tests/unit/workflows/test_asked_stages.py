@@ -13,12 +13,12 @@ import pytest
 from forebay.errors import RefusedError
 from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.asked_stages import Asking
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.stage_concurrency import StageConcurrency
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.stages.asked_stages import Asking
+from forebay.workflows.manager.core.stages.stage_concurrency import StageConcurrency
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 
 JOB = FilesJob("mesh", "a", "/pfs/a", inward=False, only="file")
 
@@ -111,7 +111,7 @@ def test_what_failed_is_due_until_its_program_is_told_or_stages_the_path_again(
 def test_deferred_stages_count_among_those_that_wait(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.workflows.manager.supervisor._WAITING_STAGES_MAX", 2)
+    monkeypatch.setattr("forebay.workflows.manager.core.stages.supervisor._WAITING_STAGES_MAX", 2)
 
     async def run() -> None:
         supervisor = StageSupervisor(database, tmp_path)

@@ -20,15 +20,15 @@ from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
 from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
-from forebay.workflows.manager.asked_stages import Asking
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.stages.asked_stages import Asking
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 
-PEER = Peer(1, 7, 7)
+PEER = Peer(7, 7)
 
 
 class Call:

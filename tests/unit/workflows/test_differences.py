@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.workflows.manager.database import ReservationRow
-from forebay.workflows.manager.differences import another_exists
-from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.core.database.database import ReservationRow
+from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.reservations.differences import another_exists
 
 MIB = 1 << 20
 HAVE = ReservationRow(

@@ -22,13 +22,13 @@ import pytest
 
 from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager import stage_run
-from forebay.workflows.manager.database import Database, StageRow
-from forebay.workflows.manager.stage_findings import stage_findings
-from forebay.workflows.manager.stage_process import StageProcess
-from forebay.workflows.manager.stage_settings import StageSettings
-from forebay.workflows.manager.stuck_processes import StuckProcess
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.stages import stage_run
+from forebay.workflows.manager.core.stages.stage_findings import stage_findings
+from forebay.workflows.manager.core.stages.stage_process import StageProcess
+from forebay.workflows.manager.core.stages.stage_settings import StageSettings
+from forebay.workflows.manager.core.stages.stuck_processes import StuckProcess
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 
 DONE = json.dumps({"event": "done", "result": {"target": "/x", "files": 0, "copied": 0, "kept": 0}})
 PROGRAM = f"""#!{os.path.realpath(sys.executable)} -SE
@@ -93,8 +93,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     monkeypatch.setattr("sys.executable", str(program))
     # Other users are only other numbers here.
-    monkeypatch.setattr("forebay.workflows.manager.stage_process._identity", lambda _row: {})
-    monkeypatch.setattr("forebay.workflows.manager.supervisor.stage_environment", lambda *_: dict(os.environ))
+    monkeypatch.setattr("forebay.workflows.manager.core.stages.stage_process._identity", lambda _row: {})
+    module = "forebay.workflows.manager.core.stages.supervisor"
+    monkeypatch.setattr(f"{module}.stage_environment", lambda *_: dict(os.environ))
 
     @contextlib.asynccontextmanager
     async def start() -> AsyncIterator[StageSupervisor]:

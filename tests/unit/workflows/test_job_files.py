@@ -11,13 +11,13 @@ from typing import cast
 import pytest
 
 from forebay.errors import NotFoundError, PermissionDeniedError, StorageError
+from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import FilesEngines, NodeMount
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.pool_settings import Pool
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import JobState, ReservationState
-from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState, ReservationState
+from forebay.workflows.manager.core.pools.pool_settings import Pool
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles
 
 NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}

@@ -13,10 +13,10 @@ import pytest
 from forebay.errors import InvalidArgumentError, RefusedError
 from forebay.manager.jobs import FilesJob, job_to_json
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.slurm.directive_parsing import parse_directives
+from forebay.workflows.directives.directive_parsing import parse_directives
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobRow
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_records import JobRecords
 from forebay.workflows.slurm.job_stages import ASKED, JobStages
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -32,7 +32,7 @@ PLAIN = b"#!/bin/bash\n#DW jobdw capacity=16MiB access_mode=striped type=scratch
 def test_too_many_waiting_stages_of_a_user_do_not_keep_a_job_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("forebay.workflows.manager.supervisor._WAITING_STAGES_MAX", 0)
+    monkeypatch.setattr("forebay.workflows.manager.core.stages.supervisor._WAITING_STAGES_MAX", 0)
 
     async def begin() -> JobRow:
         with contextlib.closing(Database(tmp_path / "manager.sqlite")) as database:
@@ -60,7 +60,7 @@ def test_a_stage_that_is_tried_again_is_written_down_before_the_next_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a data_out that comes after one that was broken off would begin it once more."""
-    monkeypatch.setattr("forebay.workflows.manager.supervisor._WAITING_STAGES_MAX", 1)
+    monkeypatch.setattr("forebay.workflows.manager.core.stages.supervisor._WAITING_STAGES_MAX", 1)
 
     async def run() -> None:
         with contextlib.closing(Database(tmp_path / "manager.sqlite")) as database:
@@ -88,7 +88,7 @@ def test_a_stage_that_is_tried_again_is_written_down_before_the_next_is_begun(
             assert (again.id, again.state, again.umask) == (3, StageState.QUEUED, 0o27)
             assert {**again.job, "unclean_nodes": []} == {**failed[0].job, "unclean_nodes": []}
             # The next one begins only what was not begun.
-            monkeypatch.setattr("forebay.workflows.manager.supervisor._WAITING_STAGES_MAX", 9)
+            monkeypatch.setattr("forebay.workflows.manager.core.stages.supervisor._WAITING_STAGES_MAX", 9)
             job = await stages._begin_asked(job, ())
             assert job.stages == {first: 3, second: 4}
             assert len(database.stages()) == 4

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.records import Lifetime, ReservationInfo, Rights, Share, ShareKind
-from forebay.workflows.manager.access import Asker, may_use, rights_of
+from forebay.workflows.manager.core.access import Peer, may_use, rights_of
 
 OWNER, STRANGER = 7, 8
 STAFF, CLIMATE, GUESTS = 70, 80, 90
@@ -57,9 +57,9 @@ def group(gid: int, rights: Rights) -> Share:
 def test_a_users_own_share_counts_alone_and_else_the_most_of_the_groups(
     shares: tuple[Share, ...], uid: int, groups: tuple[int, ...], rights: Rights
 ) -> None:
-    assert rights_of(reservation(*shares), uid, groups) is rights
+    assert rights_of(reservation(*shares), Peer(uid, 0, groups)) is rights
 
 
 def test_whom_it_is_not_shared_with_does_not_see_it() -> None:
-    assert not may_use(reservation(), Asker(STRANGER, ()))
-    assert may_use(reservation(user(STRANGER, Rights.READ)), Asker(STRANGER, ()))
+    assert not may_use(reservation(), Peer(STRANGER, STRANGER))
+    assert may_use(reservation(user(STRANGER, Rights.READ)), Peer(STRANGER, STRANGER))

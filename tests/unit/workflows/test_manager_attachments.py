@@ -13,12 +13,12 @@ import pytest
 
 from forebay.errors import BusyError, InvalidArgumentError, NoSpaceError, NotFoundError, RefusedError
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.attachments import Attachments, Hold
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.reservations.attachments import Attachments, Hold
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from tests.support.manager_database import new_database
 
 HOUR_NS = 3600 * 10**9
@@ -125,12 +125,12 @@ def test_what_names_a_process_goes_with_its_number(database: Database) -> None:
     attachments = Attachments(database, cast(Reservations, SimpleNamespace()))
     hold = Hold("run1", "a", process="x" * 100_000)
     with pytest.raises(InvalidArgumentError, match="goes with its number"):
-        attachments.attach(hold, Peer(1, 7, 7))
+        attachments.attach(hold, Peer(7, 7))
 
 
 def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_ATTACHMENTS_MAX", 20), ("_RESERVE", 5), ("_FEW", 2), ("_OF_ONE_USER_MAX", 17)):
-        monkeypatch.setattr(f"forebay.workflows.manager.attachment_table.{name}", value)
+        monkeypatch.setattr(f"forebay.workflows.manager.core.database.attachment_table.{name}", value)
     for number in range(15):
         table.put(holder(f"h{number}", uid=8))
     with pytest.raises(NoSpaceError, match="the last 5 places are for users who have fewer than 2"):
@@ -183,7 +183,7 @@ def test_stages_of_others_that_follow_or_take_long_keep_no_reservation(
 ) -> None:
     running = [(8, StageState.RUNNING)]
     assert left_by_its_last_holder(database, running, follow=True) == ["run1"]
-    monkeypatch.setattr("forebay.workflows.manager.attachments._OTHERS_STAGES_SECONDS", 0.0)
+    monkeypatch.setattr("forebay.workflows.manager.core.reservations.attachments._OTHERS_STAGES_SECONDS", 0.0)
     assert left_by_its_last_holder(database, running) == ["run1"]
 
 

@@ -15,9 +15,9 @@ import sqlalchemy as sql
 from forebay.errors import InvalidArgumentError, NotFoundError, RefusedError, UnsupportedError
 from forebay.instance import Instance
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager import schema
-from forebay.workflows.manager.configuration import database_place
-from forebay.workflows.manager.database import Database, Held, ReservationRow, StageRow
+from forebay.workflows.manager.core.configuration import database_place
+from forebay.workflows.manager.core.database import schema
+from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow, StageRow
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_what_is_held_is_added_up_by_what_counts_alike(database: Database) -> No
 )
 def test_a_database_of_a_format_before_becomes_one_of_this(path: Path, version: int, changes: list[str]) -> None:
     for module in ("asked_stages", "stage_concurrency"):  # A table exists once its module has been imported.
-        importlib.import_module(f"forebay.workflows.manager.{module}")
+        importlib.import_module(f"forebay.workflows.manager.core.stages.{module}")
     with contextlib.closing(Database(path)) as database:
         row = add(database)
     with contextlib.closing(sqlite3.connect(path)) as connection:

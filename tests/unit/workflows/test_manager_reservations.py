@@ -29,11 +29,11 @@ from forebay.errors import (
     RefusedError,
 )
 from forebay.records import Lifetime, ReservationInfo, ReservationMember, ServerInfo, StreamStatus
-from forebay.workflows.manager.access import Asker
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from tests.support.manager_database import new_database
 
 POOL_BYTES = 100
@@ -43,7 +43,7 @@ class Crashed(BaseException):
     """The manager dies here."""
 
 
-OWNER = Asker(7, ())
+OWNER = Peer(7, 7)
 
 
 class FakeServer:
@@ -222,7 +222,7 @@ def test_what_can_be_no_name_is_not_written_down(
 def test_a_user_has_so_many_reservations_at_most(
     reservations: Reservations, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.workflows.manager.reservations._OF_ONE_USER_MAX", 2)
+    monkeypatch.setattr("forebay.workflows.manager.core.reservations.reservations._OF_ONE_USER_MAX", 2)
     reservations.create(request("one"))
     reservations.create(request("two"))
     with pytest.raises(NoSpaceError, match="user 7 has 2 reservations, as many as may be"):
@@ -308,7 +308,7 @@ def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
     reservations: Reservations, server: FakeServer
 ) -> None:
     reservations.create(request("one"))
-    stranger = Asker(8, ())
+    stranger = Peer(8, 8)
     assert reservations.destroy("one", force=True, by=stranger) is False
     with pytest.raises(NotFoundError) as unseen:
         reservations.change("one", persistent=True, files_bytes=None, by=stranger)
@@ -317,7 +317,7 @@ def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
     assert unseen.value.what == missing.value.what
     # A member of the owner's group may write there, and so may see it.
     with pytest.raises(PermissionDeniedError, match="belongs to user 7"):
-        reservations.destroy("one", force=True, by=Asker(8, (7,)))
+        reservations.destroy("one", force=True, by=Peer(8, 8, (7,)))
     reservations.destroy("one", force=False, by=None)
     assert server.existing == {}
 

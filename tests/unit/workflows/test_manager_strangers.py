@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.workflows.manager.api import build_api
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.manager.http.api import build_api
+from forebay.workflows.manager.http.reservation_routes import build_reservation_router
 
 
 class _Reservations:
@@ -28,8 +29,7 @@ class _Reservations:
 
 
 def _create_as(uid: int, *, shared: bool, name: str = "run1") -> tuple[int, dict[str, Any]]:
-    unused = cast(Any, None)
-    parts = (unused, cast(Any, _Reservations()), unused)
+    database, reservations = cast(Any, None), cast(Any, _Reservations())
     body = json.dumps({"name": name, "capacity": "16MiB"}).encode()
     sent: list[dict[str, Any]] = []
 
@@ -45,13 +45,14 @@ def _create_as(uid: int, *, shared: bool, name: str = "run1") -> tuple[int, dict
         "path": "/reservations",
         "query_string": b"",
         "headers": [(b"content-type", b"application/json")],
-        "state": {"peer": Peer(1, uid, uid)},
+        "state": {"peer": Peer(uid, uid)},
     }
 
     async def call() -> None:
         slow_calls = SlowCalls()
-        api = build_api(*parts, slow_calls, Path("/root"), lambda: None, shared=shared)
-        await api(scope, receive, send)
+        root = Path("/root")
+        router = build_reservation_router(database, reservations, slow_calls, root, lambda: None, shared=shared)
+        await build_api([router])(scope, receive, send)
         slow_calls.close()
 
     asyncio.run(call())

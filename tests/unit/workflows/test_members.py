@@ -13,12 +13,12 @@ import pytest
 
 from forebay.errors import AlreadyExistsError, BusyError, DisconnectedError, InvalidArgumentError, NoSpaceError
 from forebay.records import Severity
-from forebay.workflows.manager.admission import FullError
-from forebay.workflows.manager.database import Database, Held, MemberRow, ReservationRow
-from forebay.workflows.manager.placement import PlacementRequest, ServerSpace, dealt_bytes, place
-from forebay.workflows.manager.reservations import GivenUp, Reservations
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.core.database.database import Database, Held, MemberRow, ReservationRow
+from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.pools.admission import FullError
+from forebay.workflows.manager.core.pools.placement import PlacementRequest, ServerSpace, dealt_bytes, place
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.reservations import GivenUp, Reservations
 from tests.unit.workflows.test_manager_reservations import OWNER, Crashed, request
 from tests.unit.workflows.test_servers import ADDRESSES, Pool, PoolServer
 

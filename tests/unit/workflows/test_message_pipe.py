@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 
 from forebay.errors import InvalidArgumentError, RefusedError
-from forebay.workflows.manager.message_pipe import MessagePipe
-from forebay.workflows.manager.reading_budget import ReadingBudget, ReadingBudgets
-from forebay.workflows.manager.stage_messages import checked_failure, checked_progress, checked_row, parse_message
+from forebay.workflows.manager.core.stages.message_pipe import MessagePipe
+from forebay.workflows.manager.core.stages.reading_budget import ReadingBudget, ReadingBudgets
+from forebay.workflows.manager.core.stages.stage_messages import (
+    checked_failure,
+    checked_progress,
+    checked_row,
+    parse_message,
+)
 
 MESSAGE_BYTES_MAX = 1024
 
@@ -131,8 +136,8 @@ def test_reading_is_shared_out_between_users(monkeypatch: pytest.MonkeyPatch) ->
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("forebay.workflows.manager.reading_budget.asyncio.sleep", sleep)
-    monkeypatch.setattr("forebay.workflows.manager.reading_budget.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("forebay.workflows.manager.core.stages.reading_budget.asyncio.sleep", sleep)
+    monkeypatch.setattr("forebay.workflows.manager.core.stages.reading_budget.time.monotonic", lambda: 100.0)
 
     async def run() -> None:
         budgets = ReadingBudgets()

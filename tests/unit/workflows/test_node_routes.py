@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fastapi.routing import APIRoute
 
-from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.node_routes import NodeReport, NodeRequest, build_node_router
 from tests.support.time_limits import seconds
@@ -55,7 +55,7 @@ def test_reports_that_wait_for_fences_leave_threads_to_other_requests() -> None:
         files = Files(partial(loop.call_soon_threadsafe, is_full.set))
         router = build_node_router(cast(JobFiles, files))
         calls = {route.path: route.endpoint for route in router.routes if isinstance(route, APIRoute)}
-        root = Peer(1, 0, 0)
+        root = Peer(0, 0)
         report = calls["/slurm/nodes/report"]
         reports = [
             asyncio.ensure_future(report(NodeReport(job="17", node=f"n{number}", run=1, state="unclean"), root))

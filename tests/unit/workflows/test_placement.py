@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
-from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit
-from forebay.workflows.manager.placement import Placement, PlacementRequest, ServerSpace, emptied, place
-from forebay.workflows.manager.pool_settings import PoolSettings, Who
+from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit
+from forebay.workflows.manager.core.pools.placement import Placement, PlacementRequest, ServerSpace, emptied, place
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
 from tests.bench import placement_at_scale
 
 ADA = Who(1001, "ada", frozenset())

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError, PermissionDeniedError
-from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
-from forebay.workflows.manager.database import Database, Held, ReservationRow
-from forebay.workflows.manager.placement import ServerSpace
-from forebay.workflows.manager.pool_settings import PoolSettings, Who
-from forebay.workflows.manager.queue_table import QueueRow, QueueTable
+from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
+from forebay.workflows.manager.core.database.queue_table import QueueRow, QueueTable
+from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
+from forebay.workflows.manager.core.pools.placement import ServerSpace
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
 from tests.support.manager_database import new_database
 
 ADA, BEN = Who(1001, "ada", frozenset({"climate"})), Who(1002, "ben", frozenset({"guests"}))
@@ -163,7 +163,7 @@ def test_a_place_is_kept_by_asking_again_and_lost_by_silence(
     assert queue.leave("first", 1001)
     queue.forget_silent()
     assert [row.name for row in queue.all()] == ["second"]
-    monkeypatch.setattr("forebay.workflows.manager.queue_table.SEEN_SECONDS_MAX", -1.0)
+    monkeypatch.setattr("forebay.workflows.manager.core.database.queue_table.SEEN_SECONDS_MAX", -1.0)
     queue.forget_silent()
     assert queue.all() == []
 
@@ -171,7 +171,7 @@ def test_a_place_is_kept_by_asking_again_and_lost_by_silence(
 def test_one_users_requests_leave_places_in_the_queue_for_others(
     queue: QueueTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.workflows.manager.queue_table._OF_ONE_USER_MAX", 3)
+    monkeypatch.setattr("forebay.workflows.manager.core.database.queue_table._OF_ONE_USER_MAX", 3)
     for number in range(3):
         queue.enter(request(f"r{number}"))
     with pytest.raises(NoSpaceError, match="3 reservations of user 1001 wait for space already"):

@@ -14,8 +14,8 @@ import pytest
 import forebay
 from forebay.errors import CorruptError, NoSpaceError, RefusedError
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.database import StageRow
-from forebay.workflows.manager.receipts import Receipts, StoredReceipt, find_receipt
+from forebay.workflows.manager.core.database.database import StageRow
+from forebay.workflows.manager.core.stages.receipts import Receipts, StoredReceipt, find_receipt
 
 OUT = {"kind": "files", "reservation": "run1", "path": "results", "outside": "/data/out", "inward": False}
 

@@ -15,11 +15,12 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, Request
 
-from forebay.workflows.manager import peer
-from forebay.workflows.manager.connection_shares import ConnectionShares
-from forebay.workflows.manager.peer import Peer, PeerProtocol
-from forebay.workflows.manager.request_limits import RequestLimits, Turn, _RequestTurns, turn_of
-from forebay.workflows.manager.user_turns import UserTurns
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.user_turns import UserTurns
+from forebay.workflows.manager.http import peer
+from forebay.workflows.manager.http.connection_shares import ConnectionShares
+from forebay.workflows.manager.http.peer import PeerProtocol
+from forebay.workflows.manager.http.request_limits import RequestLimits, Turn, _RequestTurns, turn_of
 
 KIB = 1 << 10
 

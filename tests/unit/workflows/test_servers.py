@@ -20,12 +20,13 @@ from forebay.errors import (
     RefusedError,
 )
 from forebay.records import ServerInfo
-from forebay.workflows.manager.admission import FullError
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.peer import Peer, asking_peer
-from forebay.workflows.manager.reservations import GivenUp, Reservations
-from forebay.workflows.manager.server_name import server_name
-from forebay.workflows.manager.servers import Servers
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.pools.admission import FullError
+from forebay.workflows.manager.core.pools.server_name import server_name
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.reservations import GivenUp, Reservations
+from forebay.workflows.manager.http.peer import asking_peer
 from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
 
@@ -277,13 +278,13 @@ def test_a_manager_without_a_pool_takes_no_server(tmp_path: Path) -> None:
 
 def test_the_server_alone_asks_in_the_name_of_others() -> None:
     header = [(b"forebay-for", b"1000 1001 4,5")]
-    assert asking_peer(Peer(7, 0, 0), header) == Peer(0, 1000, 1001, frozenset({4, 5, 1001}))
-    assert asking_peer(Peer(7, 0, 0), [(b"forebay-for", b"1000 1001")]) == Peer(0, 1000, 1001, frozenset({1001}))
-    assert asking_peer(Peer(7, 12345, 1), []) == Peer(7, 12345, 1)
+    assert asking_peer(Peer(0, 0), header) == Peer(1000, 1001, frozenset({4, 5, 1001}))
+    assert asking_peer(Peer(0, 0), [(b"forebay-for", b"1000 1001")]) == Peer(1000, 1001, frozenset({1001}))
+    assert asking_peer(Peer(12345, 1), []) == Peer(12345, 1)
     with pytest.raises(PermissionDeniedError, match="only the server asks in another user's name"):
-        asking_peer(Peer(7, 12345, 1), header)
+        asking_peer(Peer(12345, 1), header)
     for spoilt in (b"", b"1000", b"-1 0", b"root 0", b"1 2 x", b"99999999999 1"):
         with pytest.raises(InvalidArgumentError):
-            asking_peer(Peer(7, 0, 0), [(b"forebay-for", spoilt)])
+            asking_peer(Peer(0, 0), [(b"forebay-for", spoilt)])
     with pytest.raises(InvalidArgumentError):
-        asking_peer(Peer(7, 0, 0), header * 2)
+        asking_peer(Peer(0, 0), header * 2)

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from forebay.admin import Admin
 from forebay.records import ReservationInfo
-from forebay.workflows.manager.access import Asker
-from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.name_turns import NameTurns
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.name_turns import NameTurns, TaskTurns
+from forebay.workflows.manager.core.pools.servers import Servers
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
 from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import FakeServer, request
 
@@ -49,7 +49,7 @@ def test_while_a_large_reservation_is_made_others_are_made_used_and_destroyed(tm
         AttachmentTable(database).put(AttachmentRow("small", AttachmentKind.USER, "me", 8))
         assert reservations.findings() == []
         AttachmentTable(database).end(AttachmentRow("small", AttachmentKind.USER, "me", 8), "detached")
-        assert reservations.destroy("small", force=False, by=Asker(8, ()))
+        assert reservations.destroy("small", force=False, by=Peer(8, 8))
         assert not large.done()
         # Who asks for the same one waits for its turn.
         again = threads.submit(reservations.create, request("large", 50))
@@ -99,3 +99,25 @@ def test_turns_are_taken_for_each_name_and_forgotten() -> None:
         waiting.result(_SECONDS_MAX)
     assert order == ["b", "a"]
     assert len(turns) == 0
+
+
+def test_tasks_take_turns_for_each_name_and_one_that_is_cancelled_leaves_none_behind() -> None:
+    async def run() -> None:
+        turns = TaskTurns()
+        order: list[str] = []
+
+        async def take(name: str) -> None:
+            async with turns.of(name):
+                order.append(name)
+
+        async with turns.of("a"):
+            waiting, cancelled = asyncio.create_task(take("a")), asyncio.create_task(take("a"))
+            await take("b")
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            assert not waiting.done()
+        await waiting
+        assert order == ["b", "a"]
+        assert not turns.is_taken("a")
+
+    asyncio.run(run())

@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.slurm import calls, users
-from forebay.workflows.slurm.directive_lines import directive_lines, parse_slurm_size
-from forebay.workflows.slurm.directive_parsing import find_mistakes, parse_directives, parse_list
-from forebay.workflows.slurm.directives import (
+from forebay.workflows.directives.directive_lines import directive_lines, parse_slurm_size
+from forebay.workflows.directives.directive_parsing import find_mistakes, parse_directives, parse_list
+from forebay.workflows.directives.directives import (
     CreatePersistent,
     Directives,
     FileStage,
     MatchedStage,
     StreamStage,
 )
+from forebay.workflows.slurm import calls, users
 from forebay.workflows.slurm.symbols import expand_symbols
 
 GIB = 1 << 30

@@ -15,13 +15,13 @@ from typing import Any, cast
 import pytest
 
 from forebay.records import ServerInfo
-from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.pool_settings import PoolSettings
-from forebay.workflows.manager.pools import Pools
-from forebay.workflows.manager.servers import Servers
-from forebay.workflows.manager.states import JobState, ReservationState
+from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.database.states import JobState, ReservationState
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
+from forebay.workflows.manager.core.pools.pools import Pools
+from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.slurm import slurm_files
 from forebay.workflows.slurm.sessions import Session
 from forebay.workflows.slurm.settings import SlurmSettings

@@ -14,14 +14,14 @@ from typing import cast
 import pytest
 
 from forebay.errors import DisconnectedError, ForebayError, StorageError
-from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.job_table import JobRow, JobTable
-from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.server_link import ServerLink
-from forebay.workflows.manager.slow_calls import SlowCalls
-from forebay.workflows.manager.states import JobState
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
+from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.manager.core.reservations.attachments import Attachments
+from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_ending import JobEnding
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.jobs import SlurmJobs

@@ -12,9 +12,9 @@ import pytest
 
 from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.stage_changes import StageChanges
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.stages.stage_changes import StageChanges
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 
 
 def test_versions_of_few_ended_stages_are_kept() -> None:

@@ -16,12 +16,12 @@ import pytest
 from forebay.errors import InvalidArgumentError, RefusedError
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob, job_from_json, job_to_json
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager import api as api_module
-from forebay.workflows.manager import supervisor as supervisor_module
-from forebay.workflows.manager.api import build_api
-from forebay.workflows.manager.database import Database, StageRow
-from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.stages import supervisor as supervisor_module
+from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
+from forebay.workflows.manager.http import stage_routes
+from forebay.workflows.manager.http.api import build_api
 
 STEPS = StepsJob("run1/flow", "/out", every=3, variables=("T", "p\udcff"), follow=True)
 FILES = FilesJob("run1", "a", "/b", inward=False, wait_closed_seconds=5, unclean_nodes=("n1",))
@@ -116,7 +116,7 @@ def test_a_list_of_stages_is_built_beside_the_event_loop(monkeypatch: pytest.Mon
     row = StageRow(1, StageState.QUEUED, job_to_json(STEPS), 1, 1, 0o22, False, 0, 1, None, None, {}, [], None, None)
     sent: list[dict[str, Any]] = []
     builders: set[int] = set()
-    tell = api_module._tell
+    tell = stage_routes._tell
 
     def note_thread(row: StageRow, version: int) -> dict[str, Any]:
         builders.add(threading.get_ident())
@@ -133,12 +133,11 @@ def test_a_list_of_stages_is_built_beside_the_event_loop(monkeypatch: pytest.Mon
         sent.append(message)
 
     async def call() -> None:
-        unused = cast(Any, None)
-        api = build_api(unused, unused, cast(Any, Stages()), unused, Path("/root"), lambda: None, shared=True)
+        api = build_api([stage_routes.build_stage_router(cast(Any, Stages()), cast(Any, None))])
         scope = {"type": "http", "method": "GET", "path": "/stages", "query_string": b"", "headers": []}
-        await api(scope | {"state": {"peer": Peer(1, 1, 1)}}, receive, send)
+        await api(scope | {"state": {"peer": Peer(1, 1)}}, receive, send)
 
-    monkeypatch.setattr(api_module, "_tell", note_thread)
+    monkeypatch.setattr(stage_routes, "_tell", note_thread)
     asyncio.run(call())
     told = json.loads(b"".join(message.get("body", b"") for message in sent))
     assert [stage["version"] for stage in told] == [0, 0, 0]

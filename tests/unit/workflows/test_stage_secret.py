@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import CorruptError, NoSpaceError, StorageError
-from forebay.workflows.manager.stage_secret import KEY_NAME, stage_key, stage_secret
+from forebay.workflows.manager.core.stages.stage_secret import KEY_NAME, stage_key, stage_secret
 
 
 @pytest.fixture

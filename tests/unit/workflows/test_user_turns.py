@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from forebay.workflows.manager.user_turns import UserTurns
+from forebay.workflows.manager.core.user_turns import UserTurns
 
 ADA, BOB, EVE = 1, 2, 3
 

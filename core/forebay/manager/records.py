@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manager tells beside the servers' records: both it and its client have these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.records import Record
+
+__all__ = ["Answer", "QueuePlace"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace(Record):
+    """A place in the queue for space."""
+
+    name: str  #: of the reservation to be
+    ahead: int  #: how many came before
+    since_ns: int
+    reason: str  #: why it is not made yet
+    estimate_ns: int | None  #: when there will be room, by the attachments that end at a known time; None: nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Record):
+    """Why something stands still."""
+
+    subject: str  #: for example "reservation run1"
+    state: str
+    since_ns: int | None  #: None: since nobody knows when
+    waits_for: str
+    held_by: tuple[str, ...] = ()
+    ends: str = ""  #: what ends it

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers, their space, and who is admitted to it."""

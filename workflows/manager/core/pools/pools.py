@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pools of one instance: who gets what of them, and who waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from forebay.errors import NoSpaceError
+from forebay.manager.records import QueuePlace
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
+from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
+from forebay.workflows.manager.core.database.drains import Drain
+from forebay.workflows.manager.core.database.queue_table import QueueRow, QueueTable
+from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
+from forebay.workflows.manager.core.pools.placement import Placement, ServerSpace, dealt_bytes
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
+from forebay.workflows.manager.core.pools.server_name import server_name
+from forebay.workflows.manager.core.pools.servers import Servers
+
+__all__ = ["SHARE_UNIT_BYTES", "Pools"]
+
+#: Of one on several servers, as these round it (core/storage/reservation_store.h).
+SHARE_UNIT_BYTES = 1 << 20
+_SHARE_BYTES_MIN = 8 << 20
+
+
+class Pools:
+    """Usable from several threads. Whoever creates reservations holds a lock meanwhile, so no byte is granted twice."""
+
+    def __init__(self, database: Database, servers: Servers, settings: PoolSettings) -> None:
+        self.settings = settings
+        self._database = database
+        self._attachments = AttachmentTable(database)
+        self._queue = QueueTable(database)
+        self._servers = servers
+
+    def start(self) -> None:
+        """When the manager has come up: nobody who waits could be heard before."""
+        self._queue.greet_all()
+
+    def check(self, request: ReservationRow, *, queues: bool, on: Sequence[str] = (), servers: int = 0) -> Placement:
+        """Where the reservation may be made now; raises as `admit` does.
+
+        Parameters
+        ----------
+        on : sequence of str
+            Only on these servers; empty: on any.
+        servers : int
+            On how many; 0: on all that `on` names, else on one.
+        """
+        who = Who.of(request.owner_uid)
+        if request.account:
+            self.settings.account(request.account).check_has(who)
+        waiting = self.queue() if queues else []
+        before = next((number for number, row in enumerate(waiting) if row.name == request.name), len(waiting))
+        return admit(
+            _spread(_ask(request, who), servers, on),
+            settings=self.settings,
+            holdings=Holdings(self.settings, self._database.held()),
+            servers=self.spaces(),
+            before=waiting[:before],
+        )
+
+    def streams_bytes(self, request: ReservationRow, servers: int) -> int:
+        """What a request comes to on so many servers, which give whole units."""
+        ask = _spread(_ask(request, Who.of(request.owner_uid)), servers, ())
+        return dealt_bytes(ask.placement(), ask.granularity_bytes(self.settings.pool(request.pool)))
+
+    def has_room(self, request: ReservationRow, also: Iterable[Held]) -> bool:
+        """The reservation of a scheduler's job, on the manager's own server, could be made now, beside what is held and
+        what `also` will be there.
+        """
+        later = list(also)
+        return self._would_admit(request, [*self._database.held(), *later], [*self._database.held(server=""), *later])
+
+    def check_ever(self, request: ReservationRow) -> None:
+        """NoSpaceError if there never will be room for that: it is larger than the pool, the server or a quota."""
+        self._would_admit(request, [], [])
+
+    def _would_admit(self, request: ReservationRow, held: list[Held], held_there: list[Held]) -> bool:
+        """Whether there is room on the own server beside what is held by the manager's own books."""
+        own, *others = self.spaces()
+        free_bytes = own.capacity_bytes - sum(alike.count * alike.size_bytes for alike in held_there)
+        try:
+            admit(
+                replace(_ask(request, Who.of(request.owner_uid)), on=(own.name,) if others else ()),
+                settings=self.settings,
+                holdings=Holdings(self.settings, held),
+                servers=[replace(own, free_bytes=free_bytes), *others],
+                before=[],
+            )
+        except FullError:
+            return False
+        return True
+
+    def check_growth(self, known: ReservationRow, files_bytes: int) -> None:
+        """Returns if a reservation may have that much for files/ now; raises as `check` does."""
+        size_bytes = known.capacity_bytes + known.files_bytes
+        home = known.server or server_name()
+        elsewhere = {member.server or server_name(): member.size_bytes for member in known.members[1:]}
+        # What it has is given back for this look; and what lies on other servers counts as if it lay on its home, for
+        # the files alone grow.
+        given_back = Held(known.pool, known.account, known.owner_uid, size_bytes, -1)
+        admit(
+            replace(_ask(replace(known, files_bytes=files_bytes), Who.of(known.owner_uid)), on=(home,)),
+            settings=self.settings,
+            holdings=Holdings(self.settings, [*self._database.held(), given_back]),
+            servers=[
+                replace(
+                    server,
+                    free_bytes=server.free_bytes + size_bytes,
+                    capacity_bytes=server.capacity_bytes + sum(elsewhere.values()),
+                )
+                if server.name == home
+                else replace(server, capacity_bytes=server.capacity_bytes - elsewhere.get(server.name, 0))
+                for server in self.spaces()
+            ],
+            before=self.queue(),
+            can_wait=False,
+        )
+
+    def enter(self, request: ReservationRow) -> None:
+        """Takes a place in the queue, or keeps the one it has; raises as `QueueTable.enter` does."""
+        self._queue.enter(request)
+
+    def leave(self, name: str, owner_uid: int | None = None) -> bool:
+        """Waits no longer; False if nobody (or not this user) waits under that name."""
+        return self._queue.leave(name, owner_uid)
+
+    def queue(self) -> list[QueueRow]:
+        """Who waits, the first to come first."""
+        self._queue.forget_silent()
+        return self._queue.all()
+
+    def place(self, request: ReservationRow, error: FullError) -> QueuePlace:
+        """What to tell somebody who waits.
+
+        Raises
+        ------
+        NoSpaceError
+            Nothing can make room: nothing is held.
+        """
+        spaces = self.spaces()
+        refusing = any(space.refuses for space in spaces)
+        nothing_held = all(space.free_bytes == space.capacity_bytes for space in spaces)
+        if not error.ahead and nothing_held and not refusing:
+            self._queue.leave(request.name)
+            raise NoSpaceError(error.what, error.where)
+        waiting = self._queue.all()
+        own = next((row for row in waiting if row.name == request.name), None)
+        pool = request.pool
+        wanted = sum(row.size_bytes for row in waiting if row.pool == pool and (own is None or row.id <= own.id))
+        _, free = self.capacity(pool, spaces)
+        return QueuePlace(
+            name=request.name,
+            ahead=error.ahead,
+            since_ns=time.time_ns() if own is None else own.created_ns,
+            reason=error.what,
+            estimate_ns=None if refusing else estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
+        )
+
+    def capacity(self, pool: str, spaces: Sequence[ServerSpace], *, own_only: bool = False) -> tuple[int, int]:
+        """What a pool has, and what of it may be had: nothing on servers that are drained or away.
+
+        Parameters
+        ----------
+        spaces : sequence of ServerSpace
+            All servers, the manager's own first.
+        own_only : bool
+            Of that one alone, where jobs of a scheduler lie.
+        """
+        meant = spaces[:1] if own_only else spaces
+        in_all_bytes = self.settings.capacity_bytes(pool, sum(space.capacity_bytes for space in spaces))
+        whole = in_all_bytes
+        if own_only and len(spaces) > 1:
+            whole = min(whole, spaces[0].capacity_bytes)
+        free = sum(space.free_bytes for space in meant if not space.refuses)
+        if free and self.settings.decides:
+            free = min(free, in_all_bytes - Holdings(self.settings, self._database.held()).of_pool(pool))
+        return whole, max(0, free)
+
+    def waiting_bytes(self, pool: str) -> int:
+        """What those who wait ask for together."""
+        return sum(row.size_bytes for row in self._queue.all() if row.pool == pool)
+
+    def drain_now(self) -> Drain | None:
+        """Why the manager's own server takes no new grants; None if it takes them."""
+        return self._servers.drains.of(server_name())
+
+    def spaces(self) -> list[ServerSpace]:
+        """What each server has; DisconnectedError if the manager's own is away."""
+        return self._servers.spaces()
+
+
+def _spread(ask: Ask, servers: int, on: Sequence[str]) -> Ask:
+    """The same on several servers, if so many are asked for."""
+    return replace(ask, servers=servers, on=tuple(on), unit_bytes=SHARE_UNIT_BYTES, share_bytes_min=_SHARE_BYTES_MIN)
+
+
+def _ask(request: ReservationRow, who: Who) -> Ask:
+    return Ask(request.pool, request.account, request.capacity_bytes + request.files_bytes, who, request.files_bytes)
