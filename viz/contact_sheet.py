@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from forebay.closing import Closing
+from forebay.new_output import new_output
 
 __all__ = ["ContactSheet"]
 
@@ -92,11 +92,7 @@ class ContactSheet(Closing):
             x, y = place % columns * _WIDTH, place // columns * height
             sheet.paste(small, (x, y + _LABEL_HEIGHT))
             pen.text((x + 4, y + 1), f"step {number}", fill=_TEXT)
-        temporary = self._path.with_name(f".{self._path.stem}.{os.getpid()}.part{self._path.suffix}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            sheet.save(temporary)
-            temporary.replace(self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with new_output(self._path) as path:
+            sheet.save(path)
         self._written = time.monotonic()

@@ -17,6 +17,7 @@ from PIL import Image
 
 from forebay import Step
 from forebay.errors import ForebayError
+from forebay.new_output import new_output
 from forebay.viz.scenes.description import Quality, SceneDescription
 from forebay.viz.scenes.picture import ScenePicture
 
@@ -47,19 +48,14 @@ class _Canvas:
 def _save(pixels: np.ndarray[Any, np.dtype[np.uint8]], path: Path, quality: Quality) -> None:
     """Writes the picture whole: it appears under its name when its bytes are on disk, or written if it is a draft."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            if path.suffix.lower() in (".jpg", ".jpeg"):
-                Image.fromarray(pixels).save(file, "jpeg", quality=90)
-            else:
-                Image.fromarray(pixels).save(file, "png", compress_level=3 if quality is Quality.FULL else 1)
-            if quality is Quality.FULL:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_output(path) as hidden, hidden.open("wb") as file:
+        if path.suffix.lower() in (".jpg", ".jpeg"):
+            Image.fromarray(pixels).save(file, "jpeg", quality=90)
+        else:
+            Image.fromarray(pixels).save(file, "png", compress_level=3 if quality is Quality.FULL else 1)
+        if quality is Quality.FULL:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def main(arguments: list[str]) -> int:

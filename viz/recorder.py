@@ -8,6 +8,7 @@ missing, and is made to agree with the files at every start.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,11 @@ class Recorder(Closing):
         self._painter, self._sheet = painter, sheet
         self._made = MadeFolders(self._frames_folder)
         for part in (*self._frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
-            part.unlink()  # of a process that was killed while it wrote
+            # Of a process that was killed while it wrote.
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+            else:
+                part.unlink()
         self._waiting: list[int] = []  # frames on disk that come after a missing one, in order
         self._movie = Movie(movie or folder / "movie.mp4", *painter.size, frame_rate=frame_rate)
         try:

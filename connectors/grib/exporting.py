@@ -19,6 +19,7 @@ from forebay import Step, Variable
 from forebay.connectors.grib.layout import level_kind_of
 from forebay.datatypes import AttributeValue
 from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.new_output import new_output
 
 __all__ = ["FilesOfSteps", "Packing", "write_file"]
 
@@ -100,19 +101,15 @@ def write_file(step: Step, path: Path | str, *, bits: int | None = None, packing
     if not chosen:
         name, reason = next(iter(left_out.items()), ("", "it has no field"))
         raise InvalidArgumentError(f"there is no field for a GRIB file: {name}: {reason}", str(step.address))
-    temporary = path.with_name(f".{path.name}.part")
     try:
-        with _head(step, chosen[0]) as head, temporary.open("wb") as file:
+        with _head(step, chosen[0]) as head, new_output(path) as hidden, hidden.open("wb") as file:
             for variable in chosen:
                 for message in _messages(step, variable, head, bits, packing):
                     eccodes.codes_write(message, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
     except eccodes.CodesInternalError as error:
         raise UnsupportedError(f"ecCodes cannot say it in GRIB2: {error}", str(step.address)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return left_out
 
 

@@ -22,6 +22,7 @@ from forebay.cli.following import (
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import InvalidArgumentError
+from forebay.new_output import new_output
 
 if TYPE_CHECKING:
     from forebay.connectors.tomography.live import Slices
@@ -139,9 +140,8 @@ def _write_preview(slices: Slices, path: Path) -> None:
     image = slices.image[0]
     low, high = np.percentile(image, (1, 99))
     grey = np.clip((image - low) * (255 / max(high - low, 1e-12)), 0, 255).astype(np.uint8)
-    temporary = path.with_name(f".{path.name}.part")
-    Image.fromarray(grey).save(temporary, "png")
-    temporary.replace(path)
+    with new_output(path) as hidden:
+        Image.fromarray(grey).save(hidden, "png")
 
 
 def _write_slices(slices: Slices, out: Path) -> list[Path]:
@@ -151,8 +151,7 @@ def _write_slices(slices: Slices, out: Path) -> list[Path]:
     paths = []
     for number, image in zip(slices.rows, slices.image, strict=True):
         path = out / f"slice_{number:05d}.tif"
-        temporary = path.with_name(f".{path.name}.part")
-        tifffile.imwrite(temporary, image)
-        temporary.replace(path)
+        with new_output(path) as hidden:
+            tifffile.imwrite(hidden, image)
         paths.append(path)
     return paths

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from forebay.connectors.opening import followed_stream
 from forebay.datatypes import common_dtype
 from forebay.errors import AlreadyExistsError, InvalidArgumentError
 from forebay.instance import InstanceLike
+from forebay.new_output import new_output
 
 __all__ = ["Layout", "export"]
 
@@ -98,21 +98,9 @@ def export(
         raise AlreadyExistsError("it exists: export to another path, or remove it", str(target))
     with followed_stream(address, instance, opening) as stream:
         extents = _measure(stream)
-        temporary = target.with_name(f".{target.name}.part")
-        _remove(temporary)
-        try:
-            writers[layout](temporary, extents, _batches(stream))
-            temporary.rename(target)
-        finally:
-            _remove(temporary)
+        with new_output(target) as hidden:
+            writers[layout](hidden, extents, _batches(stream))
     return extents.projections
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _measure(stream: Stream) -> _Extents:

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import gcd
 from typing import Self
 
 from forebay.errors import InvalidArgumentError
 
 __all__ = ["StepSelection"]
 
-_RANGE = re.compile(r"(?P<start>\d*):(?P<stop>\d*)(?::(?P<stride>\d+))?")
+#: Of 4301 digits or more, `int` raises an error of its own.
+_NUMBER = "[0-9]{1,19}"
+_STEP = re.compile(_NUMBER)
+_RANGE = re.compile(rf"(?P<start>(?:{_NUMBER})?):(?P<stop>(?:{_NUMBER})?)(?::(?P<stride>{_NUMBER}))?")
+_SHOWN_CHARACTERS = 80  # of what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class StepSelection:
         ranges: list[tuple[int, int | None, int]] = []
         named: set[int] = set()
         for term in (term.strip() for term in steps.split(",") if term.strip()):
-            if term.isascii() and term.isdigit():
+            if _STEP.fullmatch(term):
                 number = int(term)
                 ranges.append((number, number + 1, 1))
                 if every is None or number % every == 0:
@@ -47,7 +52,8 @@ class StepSelection:
             match = _RANGE.fullmatch(term)
             if match is None:
                 raise InvalidArgumentError(
-                    f"{term!r} is not a step number or range: write for example 0,5,10:20 (10 to 19) or 100:200:10"
+                    f"{term[:_SHOWN_CHARACTERS]!r} is not a step number or range: write for example 0,5,10:20 (10 to "
+                    "19) or 100:200:10"
                 )
             start = int(match["start"] or 0)
             stop = int(match["stop"]) if match["stop"] else None
@@ -73,10 +79,21 @@ class StepSelection:
         if not self.ranges:
             return None
         highest = -1
-        for _, stop, _ in self.ranges:
+        for start, stop, stride in self.ranges:
             if stop is None:
                 return None
-            highest = max(highest, stop - 1)
-        while highest >= 0 and highest not in self:
-            highest -= 1
+            highest = max(highest, _last_of(start, stop, stride, self.every or 1))
         return highest
+
+
+def _last_of(start: int, stop: int, stride: int, every: int) -> int:
+    """The highest number of a range that `every` divides; -1 without one. It takes no longer for a longer range."""
+    common = gcd(stride, every)
+    if start % common:
+        return -1
+    rest = every // common
+    first = start + stride * (-(start // common) * pow(stride // common, -1, rest) % rest)
+    if first >= stop:
+        return -1
+    period = stride * rest
+    return first + (stop - 1 - first) // period * period

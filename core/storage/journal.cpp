@@ -38,6 +38,8 @@ constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
 constexpr std::uint64_t growth_bytes_min = std::uint64_t{8} << 10;
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
 constexpr std::uint64_t journal_bytes_max = 4 * frame_body_bytes_max;
+/// Of that, for records that may_take_reserve().
+constexpr std::uint64_t journal_reserve_bytes = std::uint64_t{64} << 20;
 
 /// What frees space, ends something, or says what has become of steps: on a full device a stream must come to an end
 /// that its readers learn of.
@@ -210,7 +212,9 @@ struct Journal::Impl {
   /// Makes room for `bytes` more, of a record of this type.
   Result<void> grow(JournalFile& file, std::uint64_t bytes, RecordType type) {
     const std::uint64_t needed = file.end + bytes;
-    std::uint64_t size = round_up(needed + room_for(needed), page_bytes);
+    // A start reads no larger one.
+    if (needed > journal_bytes_max - (may_take_reserve(type) ? 0 : journal_reserve_bytes)) return no_room_error();
+    std::uint64_t size = std::min(round_up(needed + room_for(needed), page_bytes), journal_bytes_max);
     const auto allocate = [&](bool ahead) -> Result<void> {
       if (!may_take(size - file.allocated, type, ahead)) return no_room_error();
       return file.file->allocate(size);

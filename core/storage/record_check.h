@@ -31,6 +31,8 @@ inline constexpr std::size_t run_bytes_max = 4096;
 inline constexpr std::size_t group_bytes_max = 4096;
 /// Of what says where a number of ranks comes from.
 inline constexpr std::size_t ranks_source_bytes_max = 1024;
+/// Of the receipt of staged steps: each step of a checkpoint has it.
+inline constexpr std::size_t receipt_bytes_max = 4096;
 
 /// Is it one of forebay::StreamStatus?
 bool is_stream_status(std::uint8_t value) noexcept;

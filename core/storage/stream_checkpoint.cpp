@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream's state as a checkpoint record, out and in.
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include <forebay/address.h>
 
 #include "base/return_error.h"
+#include "base/size_text.h"
 #include "base/uuid.h"
+#include "storage/framing.h"
 #include "storage/record_check.h"
 #include "storage/stream_state.h"
 
@@ -22,16 +25,20 @@ std::unique_ptr<journal::KeptStepT> kept_of(const StepState& step) {
   auto kept = std::make_unique<journal::KeptStepT>();
   kept->committed = std::make_unique<journal::StepCommittedT>(step.committed);
   kept->staged = step.staged;
-  kept->receipt = step.receipt;
+  if (step.receipt) kept->receipt = *step.receipt;
   return kept;
 }
 
-/// Takes the step out of `kept`, checked by itself.
-Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept) {
+/// Takes the step out of `kept`, checked by itself. `receipt`: that of the step before it, and afterwards its own.
+Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept, std::shared_ptr<const std::string>& receipt) {
   if (!kept->committed) return bad_checkpoint("a step without its commit");
   RETURN_IF_ERROR(check_step(*kept->committed));
-  return StepState{
-      .committed = std::move(*kept->committed), .staged = kept->staged, .receipt = std::move(kept->receipt)};
+  if (kept->receipt.empty()) {
+    receipt = nullptr;
+  } else if (!receipt || *receipt != kept->receipt) {
+    receipt = std::make_shared<const std::string>(std::move(kept->receipt));
+  }
+  return StepState{.committed = std::move(*kept->committed), .staged = kept->staged, .receipt = receipt};
 }
 
 /// Everything but the steps.
@@ -81,6 +88,19 @@ journal::CheckpointT outline_of(const StreamState& state) {
   return record;
 }
 
+/// At least what the step takes in a checkpoint.
+std::uint64_t bytes_of(const StepState& step) {
+  constexpr std::uint64_t table_bytes = 192;
+  std::uint64_t bytes = table_bytes + (step.receipt ? step.receipt->size() : 0);
+  for (const auto& part : step.committed.parts) {
+    std::size_t extents = part->metadata.size() + part->extents.size();
+    if (part->attributes) extents += part->attributes->extents.size();
+    bytes += (part->attributes ? 2 : 1) * table_bytes + extents * sizeof(journal::Extent) +
+             part->members.size() * sizeof(journal::MemberStorage);
+  }
+  return bytes;
+}
+
 /// Packs the steps of a map, in its order.
 template <class Steps>
 flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>> pack_steps(
@@ -90,7 +110,7 @@ flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>>
   for (const auto& [key, step] : steps) {
     const auto committed = journal::StepCommitted::Pack(builder, &step.committed);
     const auto receipt =
-        step.receipt.empty() ? flatbuffers::Offset<flatbuffers::String>() : builder.CreateString(step.receipt);
+        step.receipt ? builder.CreateString(*step.receipt) : flatbuffers::Offset<flatbuffers::String>();
     packed.push_back(journal::CreateKeptStep(builder, committed, step.staged, receipt));
   }
   return builder.CreateVector(packed);
@@ -107,7 +127,22 @@ journal::CheckpointT StreamState::to_checkpoint() const {
   return record;
 }
 
-flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
+std::uint64_t StreamState::checkpoint_bytes() const {
+  const journal::CheckpointT outline = outline_of(*this);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(journal::Checkpoint::Pack(builder, &outline));
+  std::uint64_t bytes = builder.GetSize() + 64;  // with the vectors of steps
+  for (const auto& [number, step] : steps) bytes += bytes_of(step);
+  for (const auto& [key, step] : retired) bytes += bytes_of(step);
+  return bytes;
+}
+
+Result<flatbuffers::DetachedBuffer> StreamState::checkpoint_body() const {
+  if (const std::uint64_t bytes = checkpoint_bytes(); bytes > frame_body_bytes_max) {
+    return fail(ErrorCode::no_space,
+                "the journal's checkpoint would take " + size_text(bytes) + ", more than it may; drop steps",
+                "stream " + name);
+  }
   const journal::CheckpointT outline = outline_of(*this);
   flatbuffers::FlatBufferBuilder builder(std::size_t{1024} + 192 * (steps.size() + retired.size()));
   const auto packed_steps = pack_steps(builder, steps);
@@ -215,8 +250,9 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     if (!loaded.held_attributes.emplace(held->rank, std::move(*held->set)).second)
       return bad_checkpoint("two attribute sets are held by rank " + std::to_string(held->rank));
   }
+  std::shared_ptr<const std::string> receipt;
   for (auto& kept : record.steps) {
-    ASSIGN_OR_RETURN(auto step, step_of(kept));
+    ASSIGN_OR_RETURN(auto step, step_of(kept, receipt));
     const std::uint64_t number = step.committed.step;
     if (number >= loaded.next_step || step.committed.epoch > loaded.epoch)
       return bad_checkpoint("step " + std::to_string(number) + " does not exist yet");
@@ -225,7 +261,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     loaded.steps.emplace_hint(loaded.steps.end(), number, std::move(step));
   }
   for (auto& kept : record.retired) {
-    ASSIGN_OR_RETURN(auto step, step_of(kept));
+    ASSIGN_OR_RETURN(auto step, step_of(kept, receipt));
     const std::pair key(step.committed.epoch, step.committed.step);
     if (key.first >= loaded.epoch)
       return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn from the current epoch");

@@ -189,7 +189,8 @@ Result<void> StreamState::apply(journal::StepCommittedT record) {
       held_attributes.insert_or_assign(part->rank, *part->attributes);
     }
   }
-  steps.emplace_hint(steps.end(), number, StepState{.committed = std::move(record), .staged = false, .receipt = {}});
+  steps.emplace_hint(steps.end(), number,
+                     StepState{.committed = std::move(record), .staged = false, .receipt = nullptr});
   next_step = number + 1;
   return {};
 }
@@ -280,12 +281,13 @@ Result<void> StreamState::apply(const journal::StepsStagedT& record) {
   if (record.epoch == 0 || record.epoch > epoch)
     return contradiction("steps of epoch " + std::to_string(record.epoch) +
                          " are staged, but the stream has not reached that epoch");
+  const auto receipt = record.receipt.empty() ? nullptr : std::make_shared<const std::string>(record.receipt);
   for (const std::uint64_t number : record.steps) {
     // Numbers of a withdrawn step may have been given again since; that one has no receipt.
     const auto step = steps.find(number);
     if (step == steps.end() || step->second.committed.epoch > record.epoch) continue;
     step->second.staged = true;
-    step->second.receipt = record.receipt;
+    step->second.receipt = receipt;
     newest_staged = std::max(newest_staged.value_or(0), number);
   }
   return {};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -23,7 +24,7 @@ namespace forebay::storage {
 struct StepState {
   journal::StepCommittedT committed;  ///< number, epoch, time, parts with their extents
   bool staged = false;
-  std::string receipt;
+  std::shared_ptr<const std::string> receipt;  ///< null: none. All steps of one share the text
   bool precious() const noexcept { return committed.precious && !staged; }
 };
 
@@ -66,8 +67,11 @@ class StreamState {
   Result<void> apply(journal::CheckpointT record);
 
   journal::CheckpointT to_checkpoint() const;
-  /// The body of the same record, made without copying the steps first: for journals of many steps.
-  flatbuffers::DetachedBuffer checkpoint_body() const;
+  /// The body of the same record, made without copying the steps first: for journals of many steps. no_space if it
+  /// would be larger than a record can be; a FlatBuffer is shorter than 2 GiB anyway.
+  Result<flatbuffers::DetachedBuffer> checkpoint_body() const;
+  /// At least as much as it takes.
+  std::uint64_t checkpoint_bytes() const;
 
   // Constant after construction
   std::string uuid;

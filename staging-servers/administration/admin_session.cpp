@@ -2,6 +2,7 @@
 #include "administration/admin_session.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -21,6 +22,8 @@ namespace {
 constexpr std::size_t refusal_bytes_max = 600;
 /// Of requests that may have to wait for another one about the same reservation.
 constexpr std::size_t waiting_bytes_max = std::size_t{16} << 10;
+/// Streams, consumers and the like of one answer, which others wait for: some milliseconds.
+constexpr std::size_t items_told_at_once = 4096;
 
 }  // namespace
 
@@ -136,13 +139,22 @@ Result<void> AdminSession::query_streams(const protocol::Message& message, const
   ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(asked.reservation, connection_.peer(), Rights::read));
   wire::StreamsAnswerT answer;
   if (asked.stream.empty()) {
-    for (auto& [name, stream] : reservation->streams())
-      answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
+    const auto& streams = reservation->streams();
+    std::size_t items = 0;
+    for (auto next = streams.upper_bound(asked.after); next != streams.end() && !answer.more; ++next) {
+      const StreamInfo info = next->second->info();
+      items += 1 + info.consumers.size() + info.waits.size() + info.epochs.size();
+      answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(info)));
+      answer.more = items >= items_told_at_once && std::next(next) != streams.end();
+    }
+  }
+  if (asked.stream.empty() && asked.after.empty()) {
     for (const AwaitedStream& awaited : server_.stream_services().readers.awaited_streams(asked.reservation)) {
       answer.awaited.push_back(
           std::make_unique<wire::AwaitedStreamT>(protocol::to_wire<wire::AwaitedStreamT>(awaited)));
     }
-  } else {
+  }
+  if (!asked.stream.empty()) {
     ASSIGN_OR_RETURN(auto stream, find_stream(asked.reservation, asked.stream, Rights::read));
     answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
   }

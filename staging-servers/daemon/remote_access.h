@@ -26,7 +26,7 @@ namespace forebay::server {
 /// What clients on other nodes may take. Tests make them smaller.
 struct RemoteLimits {
   std::size_t clients = 1024;           ///< connections for control
-  std::size_t strangers = 64;           ///< of them, those that have not proved yet who they are
+  std::size_t strangers = 512;          ///< that have said nothing yet, and as many that prove who they are
   std::size_t token_connections = 512;  ///< with one token: half of all, so that one client keeps no other out
   std::size_t data_paths = 512;
   std::size_t token_data_paths = 256;  ///< likewise

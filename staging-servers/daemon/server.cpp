@@ -51,6 +51,11 @@ std::size_t places_for_strangers(const DoorLimits& limits) {
   return std::min(limits.strangers, descriptors_to_share() / 8);
 }
 
+/// Of each of the two kinds.
+std::size_t places_for_remote_strangers(const RemoteLimits& limits) {
+  return std::min(limits.strangers, descriptors_to_share() / 16);
+}
+
 /// Descriptors that wait to be sent count as well: they take no more than a half of those for clients.
 std::uint64_t bytes_for_clients(const DoorLimits& limits) {
   return std::min(limits.unread_bytes, descriptors_to_share() / 2 * Connection::descriptor_bytes);
@@ -74,7 +79,8 @@ Server::Server(Device& device, ServerOptions options)
       remote_places_(options_.remote_limits.clients),
       unread_bytes_(bytes_for_clients(options_.door_limits)),
       strangers_(places_for_strangers(options_.door_limits)),
-      remote_strangers_(options_.remote_limits.strangers) {}
+      remote_strangers_(places_for_remote_strangers(options_.remote_limits)),
+      challenged_(places_for_remote_strangers(options_.remote_limits)) {}
 
 Server::~Server() {
   // Jobs end first; what they posted runs while everything is still there, and may post once more.
@@ -177,7 +183,11 @@ void Server::keep(std::unique_ptr<Connection> connection, Strangers& strangers, 
   Connection& kept = *connection;
   kept.number = ++connection_numbers_;
   connections_.emplace(kept.number, std::move(connection));
-  strangers.add(kept, whose);
+  add_stranger(kept, strangers, whose);
+}
+
+void Server::add_stranger(Connection& connection, Strangers& strangers, const std::string& whose) {
+  strangers.add(connection, whose);
   while (Connection* const surplus = strangers.surplus()) {
     // Who has said by now who it is stays.
     surplus->receive();
@@ -185,10 +195,6 @@ void Server::keep(std::unique_ptr<Connection> connection, Strangers& strangers, 
     strangers.remove(*surplus);
     surplus->close("others wait to say who they are");
   }
-}
-
-Strangers& Server::strangers_like(const Connection& connection) {
-  return connection.is_remote() ? remote_strangers_ : strangers_;
 }
 
 Result<void> Server::admit(Connection& connection) {
@@ -205,8 +211,13 @@ Result<void> Server::admit(Connection& connection) {
                           peer.uid, places.taken_by(peer.uid), places.places()));
 }
 
+void Server::has_said_hello(Connection& connection) {
+  remote_strangers_.remove(connection);
+  add_stranger(connection, challenged_, connection.peer().remote->network);
+}
+
 void Server::no_stranger(Connection& connection) {
-  strangers_like(connection).remove(connection);
+  for (Strangers* const strangers : {&strangers_, &remote_strangers_, &challenged_}) strangers->remove(connection);
 }
 
 void Server::pause_accepting() {
@@ -220,7 +231,7 @@ void Server::pause_accepting() {
 
 void Server::remove(Connection& connection) {
   readers_->pins().forget_process(connection.peer().pid);
-  strangers_like(connection).remove(connection);
+  no_stranger(connection);
   if (connection.has_place()) (connection.is_remote() ? remote_places_ : places_).give_back(connection.peer().uid);
   connections_.erase(connection.number);
   // It may have been the last that could write to a segment.

@@ -134,6 +134,7 @@ class Server final : public ConnectionHost,
   wire::WelcomeT remote_welcome() const override;
   std::int64_t hello_ms() const override { return options_.door_limits.hello_ms; }
   Result<void> admit(Connection& connection) override;
+  void has_said_hello(Connection& connection) override;
   void no_stranger(Connection& connection) override;
   ByteShares& unread_bytes() override { return unread_bytes_; }
   UserTurns& turns() override { return *turns_; }
@@ -172,7 +173,7 @@ class Server final : public ConnectionHost,
   void guard_segments();
   void accept_clients();
   void keep(std::unique_ptr<Connection> connection, Strangers& strangers, const std::string& whose);
-  Strangers& strangers_like(const Connection& connection);
+  void add_stranger(Connection& connection, Strangers& strangers, const std::string& whose);
   void accept_remote_clients();
   void pause_accepting();
 
@@ -211,7 +212,8 @@ class Server final : public ConnectionHost,
   std::optional<InvariantChecks> checks_;
   log::Limited accept_failures_;
   Strangers strangers_;
-  Strangers remote_strangers_;
+  Strangers remote_strangers_;  ///< that have said nothing yet: it costs nothing to be one of them
+  Strangers challenged_;        ///< the other clients on other nodes that have not proved who they are
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  ///< in the order in which they came
   // Last, so that their threads end before what their jobs touch.
   std::unique_ptr<Worker> sync_worker_;

@@ -69,6 +69,20 @@ Result<std::string> runtime_directory() {
   return directory;
 }
 
+/// Whoever else owns the root, or can write in it, could give any file the names that are opened there.
+Result<void> check_owned(const std::string& root) {
+  struct stat status{};
+  if (::lstat(root.c_str(), &status) != 0) return system_error(errno, "cannot examine the root", root);
+  // Users have groups of their own, and umasks that let these write.
+  const mode_t others = ::geteuid() == 0 ? S_IWGRP | S_IWOTH : S_IWOTH;
+  const bool owned = status.st_uid == ::geteuid() || status.st_uid == 0;
+  if (owned && (status.st_mode & others) == 0) return {};
+  return fail(ErrorCode::permission_denied,
+              "the root belongs to, or can be written by, somebody else: remove it, or choose another with --root or "
+              "FOREBAY_ROOT",
+              root);
+}
+
 }  // namespace
 
 Result<void> Server::prepare_root() {
@@ -80,6 +94,7 @@ Result<void> Server::prepare_root() {
     return system_error(error.value(), "cannot make the root; choose another with --root or FOREBAY_ROOT",
                         options_.root);
   options_.root = canonical.string();
+  RETURN_IF_ERROR(check_owned(options_.root));
   lock_ = Descriptor(::open((options_.root + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_.valid()) return system_error(errno, "cannot write to the root", options_.root);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {

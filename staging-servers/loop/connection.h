@@ -84,6 +84,8 @@ class ConnectionHost {
   virtual std::int64_t hello_ms() const = 0;
   /// Lets a client of this node in, which has said hello. busy if its user has as many connections as it may.
   virtual Result<void> admit(Connection& connection) = 0;
+  /// The client on another node has said what it will prove, and was, or will be, challenged.
+  virtual void has_said_hello(Connection&) {}
   /// The client has proved who it is, or has said hello, or will not any more.
   virtual void no_stranger(Connection& connection) = 0;
   /// What of messages is unfinished, or kept by sessions, and what of answers is unread, by user.

@@ -84,6 +84,7 @@ void Connection::greet_remote(const protocol::Message& message) {
                              refuse_remote(request, challenge.error());
                            }
                          });
+    if (!closing_) host_.has_said_hello(*this);
     return;
   }
   if (message.type != MessageType::remote_proof || !greeting_->is_challenged()) {

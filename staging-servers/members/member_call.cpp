@@ -31,6 +31,9 @@ Result<Message> expected_of(Message message, MessageType type) {
                                        " instead of " + wire::EnumNameMessageType(type));
 }
 
+/// Whoever listens where a member's server is down sends no more than that.
+constexpr std::size_t greeting_bytes_max = 4096;
+
 tl::unexpected<Error> ends() {
   return fail(ErrorCode::cancelled, "the server ends");
 }
@@ -57,6 +60,7 @@ Result<std::unique_ptr<MemberCall>> MemberCall::open(const std::string& server, 
 }
 
 Result<void> MemberCall::prove(const std::string& uuid, const fabric::Token& token, Deadline deadline) {
+  socket_.set_body_bytes_max(greeting_bytes_max);
   const fabric::Nonce nonce = fabric::draw_nonce();
   wire::RemoteHelloT hello;
   hello.version = protocol::protocol_version;
@@ -84,6 +88,7 @@ Result<void> MemberCall::prove(const std::string& uuid, const fabric::Token& tok
   // What follows the proof is encrypted, in both directions.
   RETURN_IF_ERROR(socket_.send(MessageType::remote_proof, ++last_request_, {proof.data(), proof.size()}));
   socket_.encrypt(agreement.client_cipher());
+  socket_.set_body_bytes_max(protocol::body_bytes_max);
   ASSIGN_OR_RETURN(auto welcome, wait(last_request_, deadline));
   ASSIGN_OR_RETURN(welcome, expected_of(std::move(welcome), MessageType::welcome));
   ASSIGN_OR_RETURN(const auto greeted, protocol::body_of<wire::Welcome>(welcome));

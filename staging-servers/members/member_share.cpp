@@ -140,7 +140,15 @@ Result<void> MemberShare::check(const fabric::Permit& permit, uid_t peer) {
 
 void MemberShare::attach(MemberSession& session, const fabric::Permit& permit) {
   // The oldest one decides: what it opened stays open.
-  sessions_.try_emplace(&session, permit);
+  if (!sessions_.try_emplace(&session, permit).second || !permit.writes()) return;
+  // A rank that comes again has lost its connection. Each keeps a descriptor of each of its segments here.
+  std::vector<MemberSession*> before;
+  for (const auto& [other, known] : sessions_) {
+    const bool same =
+        known.stream == permit.stream && known.incarnation == permit.incarnation && known.rank == permit.rank;
+    if (same && other != &session) before.push_back(other);
+  }
+  for (MemberSession* const other : before) other->end("its rank has another connection");
 }
 
 void MemberShare::detach(MemberSession& session) {

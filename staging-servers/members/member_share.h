@@ -60,7 +60,8 @@ class MemberShare {
   /// permission_denied unless it is for this share and peer, and not void; unavailable where the home was not heard of
   /// for too long.
   Result<void> check(const fabric::Permit& permit, uid_t peer);
-  /// What it lets its holder do is over when the share closes the session, or detach() was called.
+  /// What it lets its holder do is over when the share closes the session, or detach() was called. Ends the session
+  /// that the same rank had before.
   void attach(MemberSession& session, const fabric::Permit& permit);
   void detach(MemberSession& session);
 

@@ -10,6 +10,7 @@
 #include "base/invariant.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
+#include "storage/record_check.h"
 
 namespace forebay::server {
 
@@ -235,6 +236,12 @@ std::string Stream::describe_grace() const {
 
 Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
                                  const std::string& receipt) {
+  if (receipt.size() > storage::receipt_bytes_max) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("a receipt's place can have at most {} bytes, this one has {}", storage::receipt_bytes_max,
+                            receipt.size()),
+                "stream " + path());
+  }
   journal::StepsStagedT staged;
   staged.epoch = epoch;
   staged.receipt = receipt;

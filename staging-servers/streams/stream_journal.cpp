@@ -72,7 +72,9 @@ bool StreamJournal::roll() {
   if (space_.segments().retiring || state_.status == StreamStatus::failed) return false;
   fail_point("server.roll.before");
   const auto checkpoint = state_.checkpoint_body();
-  if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
+  const auto rolled =
+      checkpoint ? journal_->roll({checkpoint->data(), checkpoint->size()}) : Result<void>(fail(checkpoint.error()));
+  if (!rolled) {
     log::warning("stream {}/{}: the journal could not be rolled: {}", space_.reservation(), state_.name,
                  rolled.error().message());
     roll_refused_below_ = wasted_bytes() + roll_bytes_refused;
@@ -81,7 +83,7 @@ bool StreamJournal::roll() {
   }
   fail_point("server.roll.after");
   roll_refused_below_ = 0;
-  waste_.begin_file(state_.steps.size() + state_.retired.size(), checkpoint.size());
+  waste_.begin_file(state_.steps.size() + state_.retired.size(), checkpoint->size());
   space_.journal_room().shrank();
   space_.queue().changed(SpaceChange::more);
   return true;

@@ -105,8 +105,9 @@ Result<void> drop_overtaken(ReservationSpace& space, ReadStream& read, std::uint
       space.reservation(), read.state.name, dropped.ranges.size());
   RETURN_IF_ERROR(read.state.apply(dropped));
   const auto checkpoint = read.state.checkpoint_body();
-  auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
-  if (written) read.waste.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint.size());
+  auto written = checkpoint ? read.journal->roll({checkpoint->data(), checkpoint->size()})
+                            : Result<void>(fail(checkpoint.error()));
+  if (written) read.waste.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint->size());
   if (!written && written.error().code == ErrorCode::no_space) {
     // A record has room in what the journal has, on a full disk, too.
     const auto body = protocol::pack(dropped);

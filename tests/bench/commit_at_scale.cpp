@@ -158,7 +158,7 @@ void run(const Options& options) {
   });
   if (any) throw std::runtime_error("the home counts as another member");
   Times checkpoints;
-  const auto checkpoint = checkpoints.take([&] { return state.checkpoint_body(); });
+  const auto checkpoint = checkpoints.take([&] { return *state.checkpoint_body(); });
   journal.reset();
   Times starting;
   std::uint64_t replayed = 0;

@@ -54,7 +54,7 @@ BENCHMARK(append)->ArgNames({"ranks", "syncing"})->Args({1, 0})->Args({1, 1})->A
 void make_checkpoint(benchmark::State& bench) {
   const StreamState& state = large_state();
   for ([[maybe_unused]] auto _ : bench) {
-    benchmark::DoNotOptimize(state.checkpoint_body().data());
+    benchmark::DoNotOptimize(state.checkpoint_body()->data());
   }
 }
 BENCHMARK(make_checkpoint)->Unit(benchmark::kMillisecond);

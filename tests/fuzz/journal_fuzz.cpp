@@ -11,7 +11,7 @@ namespace {
 using storage::StreamState;
 
 std::vector<std::byte> checkpoint_of(const StreamState& state) {
-  const auto body = state.checkpoint_body();
+  const auto body = *state.checkpoint_body();
   const auto bytes = std::as_bytes(std::span(body.data(), body.size()));
   return {bytes.begin(), bytes.end()};
 }

@@ -186,7 +186,7 @@ void open_alone(const JournalFile& file, std::uint8_t options) {
     require(bytes_of_state(again.state) == bytes_of_state(opened.state), "an appended record is missing");
     opened = std::move(again);
   }
-  const auto checkpoint = opened.state.checkpoint_body();
+  const auto checkpoint = *opened.state.checkpoint_body();
   require((*opened.journal)->roll({checkpoint.data(), checkpoint.size()}).has_value());
   require(append_cursor(opened).has_value());
   opened.journal->reset();

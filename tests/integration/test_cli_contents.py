@@ -116,6 +116,7 @@ def test_what_is_not_there_is_told(flow: str, reservation: str, capsys: pytest.C
     assert "too many indices" in failed(capsys, "dump", flow, "T", "--slice", "0,0,0")
     assert "an index is as in NumPy" in failed(capsys, "dump", flow, "T", "--slice", "a:b")
     assert "an index is as in NumPy" in failed(capsys, "dump", flow, "T[a:b]")
+    assert "an index is as in NumPy" in failed(capsys, "dump", flow, "T", "--slice", "9" * 5000)
     assert "step of 0" in failed(capsys, "dump", flow, "T", "--slice", "::0")
     assert "no such step now" in failed(capsys, "show", f"{flow}@9")
     assert "local array" in failed(capsys, "dump", flow, "pieces")

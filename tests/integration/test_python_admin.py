@@ -207,3 +207,18 @@ def test_no_server_is_told_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("FOREBAY_SOCKET", raising=False)
     with pytest.raises(forebay.ForebayError, match="forebay up"):
         forebay.Admin()
+
+
+def test_streams_are_all_told_however_many_consumers_they_have(reservation: str) -> None:
+    """The server tells some thousand streams and consumers at once, and is asked again."""
+    names = [f"s{number}" for number in range(5)]
+    for name in names:
+        with forebay.open(f"{reservation}/{name}", mode="w") as written, written.step() as step:
+            step["a"] = 1
+        with forebay.open(f"{reservation}/{name}") as stream:
+            for number in range(1024 if name != "s4" else 1):
+                stream.follow(f"c{number}").close()
+    with forebay.Admin() as admin:
+        told = admin.streams(reservation)
+    assert [info.name for info in told] == names
+    assert [len(info.consumers) for info in told] == [1024, 1024, 1024, 1024, 1]

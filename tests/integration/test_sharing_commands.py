@@ -58,6 +58,7 @@ def test_create_shares_as_well(instance: CommandLineInstance) -> None:
     [
         (("share", "given", "--rights", "read"), "--user USER or --group GROUP"),
         (("share", "given", "--user", "no-such-user", "--rights", "read"), "there is no user 'no-such-user'"),
+        (("share", "given", "--user", "9" * 5000, "--rights", "read"), "there is no user '999"),
         (("share", "given", "--user", "0", "--rights", "read"), "owns the reservation"),
         (("share", "missing", "--user", "1", "--rights", "read"), "no such reservation"),
         (("create", "never", "--capacity", "16MiB", "--share", "climate"), "expected group:NAME=read"),

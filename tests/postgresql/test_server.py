@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from forebay.errors import RefusedError, StorageError, UnsupportedError
+from forebay.errors import InvalidArgumentError, RefusedError, StorageError, UnsupportedError
 from forebay.workflows.manager.core.database.database import Database, ReservationRow
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
@@ -154,3 +154,14 @@ def test_a_database_of_a_format_before_becomes_one_of_this() -> None:
         assert connection.execute(sql.text("SELECT version FROM format")).all() == [(4,)]
         assert connection.execute(sql.text("SELECT stage, told FROM asked_stages")).all() == [(stage, False)]
     engine.dispose()
+
+
+def test_values_that_postgresql_does_not_have_are_the_requests_fault(tmp_path: Path) -> None:
+    database = Database(place(), str(tmp_path))
+    try:
+        with pytest.raises(InvalidArgumentError, match="NUL"):
+            database.reservation("a\0b")
+        with pytest.raises(InvalidArgumentError, match="out of range"):
+            database.stage(2**31)
+    finally:
+        database.close()

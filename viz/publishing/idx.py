@@ -19,6 +19,7 @@ import OpenVisus
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, StorageError, UnsupportedError
+from forebay.new_output import new_output
 from forebay.viz.grid import Grid
 
 __all__ = ["IdxPublication"]
@@ -183,10 +184,9 @@ class IdxPublication:
         before, after = self._head.split("(time)\n")
         whole = f"{before}(time)\n{_TIME_TEMPLATE} {times}\n{after}"
         if times:
-            temporary = self._folder / f".{self.index.name}.part"
-            temporary.write_text(whole)
-            _sync(temporary)
-            temporary.replace(self.index)
+            with new_output(self.index) as hidden:
+                hidden.write_text(whole)
+                _sync(hidden)
             _sync(self._folder)
         else:
             self.index.unlink(missing_ok=True)

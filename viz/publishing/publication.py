@@ -24,6 +24,7 @@ import numpy as np
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.new_output import new_output
 from forebay.viz.grid import Grid
 from forebay.viz.levels import Levels, has_levels
 from forebay.viz.publishing.vti import write_vti
@@ -270,18 +271,14 @@ class Publication:
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:
     """Writes a file or a folder so that it appears whole under its name, on disk."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        write(temporary)
-        for written in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
+    with new_output(path) as hidden:
+        write(hidden)
+        for written in [*hidden.rglob("*"), hidden] if hidden.is_dir() else [hidden]:
             descriptor = os.open(written, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        temporary.replace(path)
-    finally:
-        _remove(temporary)
 
 
 def _remove(path: Path) -> None:

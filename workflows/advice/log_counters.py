@@ -305,7 +305,7 @@ def _step_files(log: LogRecords) -> StepFiles | None:
     paths: dict[str, str] = {}
     for number, size in zip(log.posix.ids[written > 0], written[written > 0], strict=True):
         path = log.names.get(int(number), "")
-        if found := _NUMBERED.search(path):
+        if found := _NUMBERED.match(path):
             kind = path[: found.start("number")]
             sizes = steps.setdefault(kind, {})
             sizes[found["number"]] = sizes.get(found["number"], 0) + int(size)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay.errors import InvalidArgumentError
+from forebay.new_output import new_output
 from forebay.workflows.beamline.replay import ReplayedScan
 from forebay.workflows.beamline.scan_log import ScanLog
 from forebay.workflows.beamline.scan_streams import ScanSettings, ScanStreams
@@ -112,10 +113,8 @@ def render(folder: str, picture: str) -> int:
         raise InvalidArgumentError("there are no slices in it", folder)
     low, high = np.percentile(np.stack(slices), (1, 99))
     shown = np.clip((np.concatenate(slices, 1) - low) * (255 / max(high - low, 1e-12)), 0, 255).astype(np.uint8)
-    target = Path(picture)
-    temporary = target.with_name(f".{target.name}.part")
-    Image.fromarray(shown).save(temporary, "png")
-    temporary.replace(target)
+    with new_output(Path(picture)) as hidden:
+        Image.fromarray(shown).save(hidden, "png")
     return len(slices)
 
 

@@ -2,6 +2,7 @@
 // Administration: each call is one request. All calls are idempotent, so if the server restarts during a call, it is
 // sent again to the new one.
 #include <algorithm>
+#include <iterator>
 
 #include <forebay/admin.h>
 
@@ -88,18 +89,28 @@ struct Admin::Impl {
     return records_of<ReservationInfo>(reservations->reservations());
   }
 
-  Result<Message> ask_streams(std::string_view reservation, std::string_view stream, const std::string& where) {
-    wire::StreamsQueryT query;
-    query.reservation = reservation;
-    query.stream = stream;
+  Result<Message> ask_streams(const wire::StreamsQueryT& query, const std::string& where) {
     return ask(MessageType::streams_query, query, MessageType::streams_answer, where);
   }
 
   Result<std::vector<StreamInfo>> query_streams(std::string_view reservation, std::string_view stream,
                                                 const std::string& where) {
-    ASSIGN_OR_RETURN(auto answer, ask_streams(reservation, stream, where));
-    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
-    return records_of<StreamInfo>(body->streams());
+    wire::StreamsQueryT query;
+    query.reservation = reservation;
+    query.stream = stream;
+    std::vector<StreamInfo> all;
+    for (bool more = true; more;) {
+      ASSIGN_OR_RETURN(auto answer, ask_streams(query, where));
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
+      ASSIGN_OR_RETURN(auto page, records_of<StreamInfo>(body->streams()));
+      more = body->more();
+      // Names rise, so it comes to an end whatever the server says.
+      if (more && (page.empty() || page.back().name <= query.after))
+        return fail(ErrorCode::protocol, "the server says that there are more streams, and tells none", where);
+      if (more) query.after = page.back().name;
+      std::ranges::move(page, std::back_inserter(all));
+    }
+    return all;
   }
 };
 
@@ -230,7 +241,9 @@ Result<std::vector<StreamInfo>> Admin::streams(std::string_view reservation) {
 }
 
 Result<std::vector<AwaitedStream>> Admin::awaited_streams(std::string_view reservation) {
-  ASSIGN_OR_RETURN(auto answer, impl_->ask_streams(reservation, {}, "reservation " + std::string(reservation)));
+  wire::StreamsQueryT query;
+  query.reservation = reservation;
+  ASSIGN_OR_RETURN(auto answer, impl_->ask_streams(query, "reservation " + query.reservation));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
   return records_of<AwaitedStream>(body->awaited());
 }

@@ -113,9 +113,15 @@ class Connection {
   // connection_remote.cpp
   static Result<std::shared_ptr<Connection>> open_remote(const ServerPlace& place, Deadline deadline,
                                                          InterruptHook interrupt);
-  Result<void> prove(Deadline deadline);
+  /// What is shown to a server on another node.
+  struct Shown {
+    fabric::Token token;
+    fabric::Nonce nonce{};  // what MUNGE says holds for this one alone
+    std::uint32_t uid = 0;  // for whom the token was made
+  };
+  Result<void> prove(const Shown& shown, Deadline deadline);
   /// The token, or what an introduction or MUNGE puts in its place.
-  Result<fabric::Token> what_to_show(const fabric::Nonce& nonce, Deadline deadline);
+  static Result<Shown> what_to_show(const ServerPlace& place, Deadline deadline, const InterruptHook& interrupt);
   /// A connection to the same server by its socket, if this process is on its node: the same boot, a socket that can be
   /// reached, and a hello that shows the same root. Null if not.
   std::shared_ptr<Connection> on_this_node(Deadline deadline);
@@ -137,7 +143,7 @@ class Connection {
   std::string root_uuid_;
   std::string servers_boot_id_;  // empty: not said
   std::string servers_socket_;   // likewise
-  std::uint32_t token_uid_ = 0;  // for whom the token was made
+  std::uint32_t token_uid_ = 0;  // of Shown
 
   std::mutex send_mutex_;  // sending; never held together with mutex_
   std::mutex mutex_;       // all below

@@ -16,6 +16,7 @@
 #include "base/return_error.h"
 #include "base/transport.h"
 #include "client/connection/connection.h"
+#include "client/connection/pause.h"
 #include "client/connection/pool.h"
 #include "fabric/data_ticket.h"
 #include "fabric/fabric_client_path.h"
@@ -33,6 +34,9 @@ namespace {
 // Nobody needs longer messages before both have proved who they are.
 constexpr std::size_t greeting_bytes_max = 4096;
 constexpr std::int64_t data_open_timeout_ms = 10'000;
+// At the door of a server where many crowd.
+constexpr int attempts_max = 10;
+constexpr std::int64_t attempt_pause_ms = 10;
 constexpr ErrorCode stale_ticket = ErrorCode::permission_denied;
 constexpr std::int64_t silence_before_heartbeat_ns = std::int64_t{5} * 1'000'000'000;
 constexpr std::int64_t heartbeat_timeout_ms = 10'000;
@@ -66,14 +70,25 @@ std::vector<std::uint8_t> numbers_of(std::span<const std::byte> bytes) {
 
 Result<std::shared_ptr<Connection>> Connection::open_remote(const ServerPlace& place, Deadline deadline,
                                                             InterruptHook interrupt) {
-  ASSIGN_OR_RETURN(auto socket,
-                   fabric::connect_tcp(place.remote->host, place.remote->port, deadline, interruptible(interrupt)));
   ServerPlace settled = place;
   settled.remote->settled = true;
-  std::shared_ptr<Connection> connection(new Connection(std::move(socket), std::move(settled), std::move(interrupt)));
-  if (auto proved = connection->prove(deadline); !proved) {
-    if (proved.error().where.empty()) proved.error().where = place.text();
-    return fail(std::move(proved.error()));
+  std::shared_ptr<Connection> connection;
+  for (int attempt = 1; !connection; ++attempt) {
+    // Before the server is met: at its door the time is short, for others may crowd there.
+    ASSIGN_OR_RETURN(const Shown shown, what_to_show(settled, deadline, interrupt));
+    ASSIGN_OR_RETURN(auto socket,
+                     fabric::connect_tcp(place.remote->host, place.remote->port, deadline, interruptible(interrupt)));
+    std::shared_ptr<Connection> made(new Connection(std::move(socket), settled, interrupt));
+    auto proved = made->prove(shown, deadline);
+    if (proved) {
+      connection = std::move(made);
+    } else if (proved.error().code != ErrorCode::disconnected || attempt == attempts_max || deadline.passed()) {
+      if (proved.error().where.empty()) proved.error().where = place.text();
+      return fail(std::move(proved.error()));
+    } else {
+      // The server is there, and may have sent this client away for others that came.
+      RETURN_IF_ERROR(pause_ms(attempt * attempt_pause_ms, interrupt));
+    }
   }
   // Settled at the first connection: what goes on after a restart of the server goes on in the same way.
   if (place.remote->settled) return connection;
@@ -99,19 +114,24 @@ std::shared_ptr<Connection> Connection::on_this_node(Deadline deadline) {
   return std::move(*local);
 }
 
-Result<fabric::Token> Connection::what_to_show(const fabric::Nonce& nonce, Deadline deadline) {
-  const RemoteServer& server = *place_.remote;
-  token_uid_ = ::geteuid();
+Result<Connection::Shown> Connection::what_to_show(const ServerPlace& place, Deadline deadline,
+                                                   const InterruptHook& interrupt) {
+  const RemoteServer& server = *place.remote;
+  // Anew each time: a token may have been renewed since.
+  Shown shown{{}, fabric::draw_nonce(), ::geteuid()};
   if (server.shown) {
     ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(server.shown->claims));
-    token_uid_ = claims.uid;
-    return fabric::Token{server.shown->claims, server.shown->secret};
+    shown.uid = claims.uid;
+    shown.token = {server.shown->claims, server.shown->secret};
+    return shown;
   }
-  if (server.introduction) return introduced(*server.introduction, place_.text(), deadline, interrupt_);
+  if (server.introduction) {
+    ASSIGN_OR_RETURN(shown.token, introduced(*server.introduction, place.text(), deadline, interrupt));
+    return shown;
+  }
   if (server.by_munge) {
-    fabric::Token token;
-    token.secret = fabric::draw_secret();
-    const auto credential = munge(fabric::munge_payload(token.secret, nonce), servers_uid());
+    shown.token.secret = fabric::draw_secret();
+    const auto credential = munge(fabric::munge_payload(shown.token.secret, shown.nonce), servers_uid());
     if (!credential) {
       return fail(
           credential.error().code,
@@ -119,27 +139,26 @@ Result<fabric::Token> Connection::what_to_show(const fabric::Nonce& nonce, Deadl
               ". Or show a token: make one on the server's node with `forebay token user --output FILE`, or for "
               "one reservation with `forebay token create RES --output FILE`, and set FOREBAY_TOKEN_FILE to the "
               "file",
-          place_.text());
+          place.text());
     }
-    token.claims = fabric::munge_claims(*credential);
-    return token;
+    shown.token.claims = fabric::munge_claims(*credential);
+    return shown;
   }
-  ASSIGN_OR_RETURN(auto token, fabric::read_token_file(server.token_file));
-  if (fabric::are_pool_claims(token.claims)) {
-    ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(token.claims));
-    token_uid_ = claims.uid;
+  ASSIGN_OR_RETURN(shown.token, fabric::read_token_file(server.token_file));
+  if (fabric::are_pool_claims(shown.token.claims)) {
+    ASSIGN_OR_RETURN(const auto claims, fabric::decode_pool_claims(shown.token.claims));
+    shown.uid = claims.uid;
   } else {
-    ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
-    token_uid_ = claims.uid;
+    ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(shown.token.claims));
+    shown.uid = claims.uid;
   }
-  return token;
+  return shown;
 }
 
-Result<void> Connection::prove(Deadline deadline) {
-  // Anew each time: a token may have been renewed since.
+Result<void> Connection::prove(const Shown& shown, Deadline deadline) {
   const auto& introduction = place_.remote->introduction;
-  const fabric::Nonce nonce = fabric::draw_nonce();
-  ASSIGN_OR_RETURN(const auto token, what_to_show(nonce, deadline));
+  const auto& [token, nonce, uid] = shown;
+  token_uid_ = uid;
   socket_.set_body_bytes_max(greeting_bytes_max);
   wire::RemoteHelloT hello;
   hello.version = protocol::protocol_version;

@@ -189,13 +189,13 @@ def _index(text: str) -> tuple[IndexItem, ...]:
     for item in filter(None, (part.strip() for part in text.strip("[] ").split(","))):
         if item == "...":
             items.append(...)
-        elif re.fullmatch(r"[+-]?[0-9]+", item):
+        elif re.fullmatch(r"[+-]?[0-9]{1,19}", item):
             items.append(int(item))
-        elif re.fullmatch(r"(?:[+-]?[0-9]+)?(?::(?:[+-]?[0-9]+)?){1,2}", item):
+        elif re.fullmatch(r"(?:[+-]?[0-9]{1,19})?(?::(?:[+-]?[0-9]{1,19})?){1,2}", item):
             parts = [int(part) if part else None for part in item.split(":")]
             if parts[2:] == [0]:
                 raise InvalidArgumentError(f"the index has a step of 0: {item!r}")
             items.append(slice(*parts))
         else:
-            raise InvalidArgumentError(f"an index is as in NumPy, for example [0, :, ::2], not {item!r}")
+            raise InvalidArgumentError(f"an index is as in NumPy, for example [0, :, ::2], not {item[:80]!r}")
     return tuple(items) or (...,)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 from typing import Annotated
 
 import typer
@@ -136,6 +137,6 @@ def _number_of(kind: ShareKind, who: str) -> int:
         return pwd.getpwnam(who).pw_uid if kind is ShareKind.USER else grp.getgrnam(who).gr_gid
     except KeyError:
         pass
-    if not who.isdecimal() or int(who) > _NUMBER_MAX:
-        raise InvalidArgumentError(f"there is no {kind.value} {who!r} on this machine; give its name or number")
+    if re.fullmatch("[0-9]{1,10}", who) is None or int(who) > _NUMBER_MAX:
+        raise InvalidArgumentError(f"there is no {kind.value} {who[:80]!r} on this machine; give its name or number")
     return int(who)

@@ -8,6 +8,7 @@ the newest. Names come and go with the steps; a file's bytes never change.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 from collections import OrderedDict
@@ -31,8 +32,10 @@ __all__ = ["FILE", "FOLDER", "LINK", "ShownStream"]
 FOLDER, FILE, LINK = 0, 1, 2
 _LATEST = "latest"
 _ONE_VARIABLE = "npy"
-# Files whose layout is remembered, some 10 KiB each.
+# Files whose layout is remembered. Most take some 10 KiB; a writer decides how many small arrays a step has.
 _REMEMBERED_MAX = 512
+_REMEMBERED_BYTES_MAX = 64 << 20
+_RUN_BYTES = 200
 
 
 class ShownStream:
@@ -56,8 +59,10 @@ class ShownStream:
             rf"{re.escape(name)}@(?P<step>0|[1-9][0-9]{{0,18}}|{_LATEST})(?:\.(?P<format>{ends or '(?!)'}))?"
         )
         self._lock = Lock()
-        self._laid_out: OrderedDict[tuple[int, int, str, str | None], SealedFile] = OrderedDict()  # guarded by _lock
-        self._held: dict[Any, list[str]] = {}  # formats that hold steps of a layout; guarded by _lock
+        # Guarded by _lock:
+        self._laid_out: OrderedDict[tuple[int, int, str, str | None], SealedFile] = OrderedDict()
+        self._laid_out_bytes = 0
+        self._held: dict[bytes, list[str]] = {}  # formats that hold steps of a layout, by its digest
 
     def look_up(self, path: bytes) -> tuple[int, int, int, bytes, int]:
         """Kind, size, time, target of a link, and epoch of what has this name."""
@@ -132,7 +137,7 @@ class ShownStream:
 
     def _formats_of(self, step: StepMetadata) -> list[str]:
         """The formats that hold the step. Steps with the same variables are asked once."""
-        key = tuple((name, variable.kind, variable.shape, str(variable.dtype)) for name, variable in step.items())
+        key = _digest_of(step)
         with self._lock:
             held = self._held.get(key)
         if held is None:
@@ -179,11 +184,28 @@ class ShownStream:
             found = format_named(ending).lay_out(step, variable)
         except (UnsupportedError, NotFoundError, ValueError):
             _refuse(errno.ENOENT)
+        size_bytes = _bytes_of(found)
         with self._lock:
-            self._laid_out[key] = found
-            while len(self._laid_out) > _REMEMBERED_MAX:
-                self._laid_out.popitem(last=False)
+            if size_bytes <= _REMEMBERED_BYTES_MAX and key not in self._laid_out:
+                self._laid_out[key] = found
+                self._laid_out_bytes += size_bytes
+            while len(self._laid_out) > _REMEMBERED_MAX or self._laid_out_bytes > _REMEMBERED_BYTES_MAX:
+                _, forgotten = self._laid_out.popitem(last=False)
+                self._laid_out_bytes -= _bytes_of(forgotten)
         return found
+
+
+def _digest_of(step: StepMetadata) -> bytes:
+    digest = hashlib.blake2b(digest_size=32)
+    for name, variable in step.items():
+        digest.update(repr((name, variable.kind.value, variable.shape, str(variable.dtype))).encode())
+    return digest.digest()
+
+
+def _bytes_of(sealed: SealedFile) -> int:
+    """What it takes to remember it."""
+    runs = len(sealed.header) + len(sealed.arrays)
+    return sum(len(header.data) for header in sealed.header) + runs * _RUN_BYTES
 
 
 def _content(step: Step, sealed: SealedFile) -> Content:

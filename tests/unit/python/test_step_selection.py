@@ -41,15 +41,31 @@ def test_the_last_one_is_the_last_one(every: int, start: int, length: int, strid
     assert StepSelection.parse(every, text).last == (numbers[-1] if numbers else -1)
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("every", "steps", "last"),
+    [
+        (None, "1:9999999999999999999:999999999999999999", 9999999999999999991),
+        (999999999999999989, "0:9999999999999999999:999999999999999967", 0),
+        (6, "1:9999999999999999999:4", -1),
+    ],
+)
+def test_the_last_one_of_a_long_range_is_told_at_once(every: int | None, steps: str, last: int) -> None:
+    assert StepSelection.parse(every, steps).last == last
+
+
 @pytest.mark.parametrize("steps", ["", "5:", "1,3:"])
 def test_without_an_end_there_is_no_last_one(steps: str) -> None:
     assert StepSelection.parse(None, steps).last is None
 
 
-@pytest.mark.parametrize("steps", ["a", "-1", "1-3", "3:3", "5:2", "1:9:0", "1:2:3:4", "٣", "1.5"])
+@pytest.mark.parametrize(
+    "steps", ["a", "-1", "1-3", "3:3", "5:2", "1:9:0", "1:2:3:4", "٣", "1.5", "9" * 5000, ":" + "9" * 5000]
+)
 def test_what_is_no_selection_is_told(steps: str) -> None:
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError) as told:
         StepSelection.parse(None, steps)
+    assert len(told.value.what) < 300
 
 
 def test_every_begins_at_one() -> None:

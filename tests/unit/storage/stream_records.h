@@ -80,7 +80,7 @@ inline std::vector<std::byte> bytes_of_state(const StreamState& state) {
 
 /// The same state after its way through a file's checkpoint.
 inline StreamState state_from_checkpoint(const StreamState& state) {
-  const auto body = state.checkpoint_body();
+  const auto body = *state.checkpoint_body();
   StreamState loaded;
   if (!loaded.apply(journal::RecordType::checkpoint, std::as_bytes(std::span(body.data(), body.size())))) std::abort();
   return loaded;

@@ -482,11 +482,15 @@ TEST(StreamState, staging_takes_preciousness_and_misses_steps_that_were_written_
   ASSERT_TRUE(state.apply(step_committed(state)));
   ASSERT_TRUE(state.apply(staged(1, {1, 2, 77})));
   EXPECT_FALSE(state.steps.at(1).precious());
-  EXPECT_EQ(state.steps.at(1).receipt, "receipt-1");
+  EXPECT_EQ(*state.steps.at(1).receipt, "receipt-1");
   EXPECT_FALSE(state.steps.at(2).staged);
   ASSERT_TRUE(state.apply(staged(2, {0, 2})));
   EXPECT_TRUE(state.steps.at(2).staged);
   EXPECT_TRUE(state.steps.at(0).staged);
+  EXPECT_EQ(state.steps.at(0).receipt, state.steps.at(2).receipt);
+  const StreamState loaded = state_from_checkpoint(state);
+  EXPECT_EQ(*loaded.steps.at(1).receipt, "receipt-1");
+  EXPECT_EQ(*loaded.steps.at(2).receipt, "receipt-2");
   expect_contradiction(state, staged(3, {0}), "an epoch to come");
 }
 

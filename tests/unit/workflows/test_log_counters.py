@@ -135,6 +135,14 @@ def test_numbered_steps_are_found_by_their_names(names: list[str], found: tuple[
     assert seen == (None if found is None else StepFiles(*found, "numbered"))
 
 
+@pytest.mark.timeout(10)
+def test_a_path_of_any_length_is_looked_at_once() -> None:
+    """Names in a log are whatever somebody has written into it."""
+    names = dict.fromkeys((1, 2), "plt" * 100000)
+    rows = [{"id": number, "rank": 0, "BYTES_WRITTEN": _MIB, "MAX_BYTE_WRITTEN": _MIB} for number in names]
+    assert facts(records(*rows), names=names).step_files is None
+
+
 def test_files_that_are_renamed_or_rewritten_are_steps() -> None:
     row = {"rank": 0, "BYTES_WRITTEN": 2 * _MIB, "MAX_BYTE_WRITTEN": 2 * _MIB - 1, "RENAME_SOURCES": 1}
     names = {1: "/l/a.tmp", 2: "/l/b.tmp"}

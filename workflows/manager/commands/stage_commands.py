@@ -6,6 +6,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -394,7 +395,7 @@ def _number(name: str, find: Callable[[str], Any], field: str, kind: str) -> int
     """Of a user or a group, given by name or number; None if none is given."""
     if not name:
         return None
-    if name.isascii() and name.isdigit():
+    if re.fullmatch("[0-9]{1,10}", name):
         number = int(name)
         if number < 2**32 - 1:
             return number

@@ -357,6 +357,7 @@ class InstanceControl:
         try:
             # Others may reach the files of their own reservations, but not look around.
             self._instance.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+            _check_owned(self._instance.root)
             # The logs name what others have, and who they are.
             log = self._instance.server_log.parent
             log.mkdir(mode=0o700, exist_ok=True)
@@ -381,6 +382,18 @@ class InstanceControl:
             yield
         finally:
             os.close(descriptor)
+
+
+def _check_owned(root: Path) -> None:
+    """As the server does: whoever else owns the root, or can write in it, could give any file the names in it."""
+    status = root.stat()
+    others = 0o022 if os.geteuid() == 0 else 0o002
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & others:
+        raise PermissionDeniedError(
+            "the root belongs to, or can be written by, somebody else: remove it, or choose another with --root or "
+            "FOREBAY_ROOT",
+            str(root),
+        )
 
 
 def _about_equal(capacity_bytes: int, info: ServerInfo) -> bool:

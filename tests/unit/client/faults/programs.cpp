@@ -10,7 +10,8 @@ namespace forebay::testing {
 namespace {
 
 constexpr std::int64_t patience_ms = 20'000;
-constexpr std::size_t receipt_bytes = 70'000;
+/// A step that is named so often makes a record of 70 KB.
+constexpr std::size_t named_often = 8750;
 constexpr std::size_t small_receipt_bytes = 1'000;
 
 /// The stream that drops what is old.
@@ -188,9 +189,9 @@ void Programs::fill_journal(const std::string& stream) {
   if (!succeeded(admin)) return;
   const auto info = (*admin)->stream(address_of(stream));
   if (!succeeded(info) || !info->committed) return;
-  const std::string receipt(receipt_bytes, 'r');
+  const std::vector<std::uint64_t> steps(named_often, *info->committed);
   for (int i = 0; i < 5 && !server_.disk().stopped(); ++i)
-    (void)succeeded((*admin)->mark_staged(address_of(stream), info->epoch, {*info->committed}, receipt));
+    (void)succeeded((*admin)->mark_staged(address_of(stream), info->epoch, steps, "receipt"));
 }
 
 void Programs::run() {

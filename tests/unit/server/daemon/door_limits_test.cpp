@@ -299,6 +299,44 @@ TEST_F(DoorLimitsTest, consumers_of_a_stream_are_bounded_for_each_user_who_may_o
   write_step(client, 1);
 }
 
+TEST_F(DoorLimitsTest, a_list_of_streams_with_many_consumers_is_told_in_pages) {
+  std::vector<RawClient> writers;
+  for (const char* stream : {"a", "b", "c", "d", "e"}) {
+    writers.push_back(connect());
+    ASSERT_EQ(writers.back().call(MessageType::writer_open, writer_open(0, 1, stream)).type,
+              MessageType::writer_opened);
+    for (int number = 0; number < 1024; ++number) {
+      RawClient follower = connect();
+      const auto opened = follower.call(MessageType::reader_open, reader_open("c" + std::to_string(number), stream));
+      ASSERT_EQ(opened.type, MessageType::reader_opened);
+    }
+  }
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  const auto page = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+  ASSERT_EQ(page->streams.size(), 4U);
+  EXPECT_TRUE(page->more);
+  query.after = page->streams.back()->name;
+  const auto rest = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+  ASSERT_EQ(rest->streams.size(), 1U);
+  EXPECT_EQ(rest->streams.front()->name, "e");
+  EXPECT_FALSE(rest->more);
+}
+
+TEST_F(DoorLimitsTest, the_place_of_a_receipt_is_short) {
+  RawClient client = writer();
+  write_step(client, 0);
+  wire::StagedMarkT mark;
+  mark.reservation = "res";
+  mark.stream = "flow";
+  mark.epoch = 1;
+  mark.steps = {0};
+  mark.receipt.assign(4097, 'x');
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::staged_mark, mark)), ErrorCode::invalid_argument);
+  mark.receipt.resize(4096);
+  EXPECT_EQ(connect().call(MessageType::staged_mark, mark).type, MessageType::done);
+}
+
 TEST_F(DoorLimitsTest, an_audit_names_a_few_of_many_damaged_steps_and_counts_the_rest) {
   RawClient client = writer();
   for (std::uint64_t step = 0; step < 20; ++step) write_step(client, step);  // what it says of their metadata is wrong

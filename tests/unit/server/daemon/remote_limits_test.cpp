@@ -113,13 +113,41 @@ TEST_F(RemoteTest, a_ticket_is_good_once) {
   EXPECT_EQ(RawClient::failure(guess.call(MessageType::data_hello, data_hello(other))), ErrorCode::permission_denied);
 }
 
-TEST_F(RemoteTest, strangers_are_few_and_keep_nobody_out) {
+class FewStrangersTest : public RemoteTest {
+ protected:
+  FewStrangersTest() { options_.remote_limits.strangers = 64; }
+};
+
+TEST_F(FewStrangersTest, strangers_are_few_and_keep_nobody_out) {
   std::vector<RawClient> strangers;
   for (int count = 0; count < 80; ++count) strangers.push_back(stranger());
   // The oldest go, and who proves in time who it is comes in.
   EXPECT_TRUE(strangers.front().ended());
   EXPECT_EQ(admitted(fabric::right_read).call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
   expect_alive();
+}
+
+TEST_F(FewStrangersTest, who_has_said_hello_has_time_to_prove_it_however_many_say_nothing) {
+  RawClient slow = stranger();
+  const Hello hello{token(fabric::right_read)};
+  const auto challenge = slow.call(MessageType::remote_hello, hello.message());
+  ASSERT_EQ(challenge.type, MessageType::remote_challenge);
+  std::vector<RawClient> strangers;
+  for (int count = 0; count < 80; ++count) strangers.push_back(stranger());
+  EXPECT_TRUE(strangers.front().ended());
+  const auto agreement = hello.agreement(challenge);
+  const auto request = slow.send(MessageType::remote_proof, proof_of(agreement));
+  slow.socket().encrypt(agreement.client_cipher());
+  EXPECT_EQ(slow.answer(request).type, MessageType::welcome);
+  // Those that say hello and prove nothing make room for one another.
+  std::vector<RawClient> challenged;
+  for (int count = 0; count < 80; ++count) {
+    challenged.push_back(stranger());
+    const Hello again{token(fabric::right_read)};
+    ASSERT_EQ(challenged.back().call(MessageType::remote_hello, again.message()).type, MessageType::remote_challenge);
+  }
+  EXPECT_TRUE(challenged.front().ended());
+  EXPECT_EQ(admitted(fabric::right_read).call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
 }
 
 TEST_F(RemoteTest, a_client_that_reads_no_answers_is_sent_away) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Servers of a pool let in each other's clients, and nobody else. See docs/design/many-servers.md.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 #include <atomic>
+#include <future>
 
 #include <forebay/admin.h>
 
@@ -209,6 +213,36 @@ TEST_F(PoolTest, a_member_is_asked_only_where_the_server_has_its_root) {
   const auto other = open("01234567-89ab-4def-8123-456789abcdef");
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, ErrorCode::refused);
+}
+
+TEST_F(PoolTest, who_listens_in_a_members_place_and_proves_nothing_sends_a_few_kilobytes) {
+  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const place = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), place, length), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), place, &length), 0);
+  fabric::PoolClaims own = claims();
+  own.administrator = true;
+  const std::atomic<bool> ending = false;
+  auto asking = std::async(std::launch::async, [&] {
+    return server::MemberCall::open("127.0.0.1:" + std::to_string(ntohs(address.sin_port)), random_uuid(), made_of(own),
+                                    Deadline::after_ms(remote_deadline_ms), ending);
+  });
+  const Descriptor impostor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(impostor.valid());
+  protocol::Header header;
+  header.type = static_cast<std::uint16_t>(MessageType::remote_challenge);
+  header.body_bytes = 8192;
+  header.request = 1;
+  ASSERT_EQ(::send(impostor.get(), &header, sizeof header, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof header));
+  // It is not waited for what does not come.
+  const auto opened = asking.get();
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::protocol) << opened.error().message();
 }
 
 TEST_F(PoolTest, a_directory_with_nonsense_is_refused_whole) {

@@ -220,6 +220,17 @@ TEST_F(MemberShareTest, one_connection_is_for_one_rank_and_who_writes_does_not_r
   EXPECT_TRUE(client.ended());
 }
 
+TEST_F(MemberShareTest, a_rank_has_one_connection_however_often_it_shows_its_permit) {
+  RawClient reader = opened(permit(100));
+  RawClient other = opened(to_write(100, 1, 1));
+  RawClient first = opened(to_write(100));
+  RawClient second = opened(to_write(100));
+  EXPECT_TRUE(first.ended());
+  EXPECT_EQ(show(second, to_write(101)).type, MessageType::member_opened);
+  EXPECT_EQ(show(other, to_write(101, 1, 1)).type, MessageType::member_opened);
+  EXPECT_EQ(reader.call(MessageType::segments_get, wire::SegmentsGetT()).type, MessageType::segments_answer);
+}
+
 TEST_F(MemberShareTest, a_fence_ends_what_it_voids_and_lets_nobody_in_again) {
   RawClient home = connect();
   RawClient first = opened(to_write(100));

@@ -90,8 +90,8 @@ TEST_F(MembersTest, a_right_that_is_taken_away_ends_no_writer_who_has_one) {
   const auto place = introduced(reader);
   share(other_user, Rights::none);
   EXPECT_TRUE(becomes_void(place, place.permit));
-  EXPECT_TRUE(is_good(writer.place, writer.permit));
   EXPECT_EQ(show(held, writer.permit).type, MessageType::member_opened);
+  EXPECT_TRUE(is_good(writer.place, writer.permit));
 }
 
 TEST_F(MembersTest, a_permit_to_read_ends_with_the_token_and_others_stay) {

@@ -72,6 +72,9 @@ def connect_to(place: DatabasePlace) -> tuple[sql.Engine, str]:
 def readable_error(error: sql.exc.SQLAlchemyError, where: str) -> ForebayError:
     """What to do about it."""
     cause = getattr(error, "orig", None) or error
+    if isinstance(error, sql.exc.DataError):
+        # PostgreSQL has no text with a NUL, and smaller numbers than SQLite.
+        return InvalidArgumentError(f"the request has a value that the manager's database cannot have: {cause}")
     code = getattr(cause, "sqlite_errorcode", 0)
     # The index of the log of changes is a file of its own, whose want of space SQLite tells as an I/O error.
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE) or getattr(cause, "sqlstate", "") in _NO_ROOM:
