@@ -18,67 +18,12 @@ tl::unexpected<Error> bad_checkpoint(std::string what) {
   return fail(ErrorCode::corrupt, "the checkpoint is invalid: " + std::move(what));
 }
 
-std::unique_ptr<journal::KeptStepT> kept_of(const StepState& step) {
-  auto kept = std::make_unique<journal::KeptStepT>();
-  kept->committed = std::make_unique<journal::StepCommittedT>(step.committed);
-  kept->staged = step.staged;
-  kept->receipt = step.receipt;
-  return kept;
-}
-
 /// Takes the step out of `kept`, checked by itself.
 Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept) {
   if (!kept->committed) return bad_checkpoint("a step without its commit");
   RETURN_IF_ERROR(check_step(*kept->committed));
   return StepState{
       .committed = std::move(*kept->committed), .staged = kept->staged, .receipt = std::move(kept->receipt)};
-}
-
-/// Everything but the steps.
-journal::CheckpointT outline_of(const StreamState& state) {
-  journal::CheckpointT record;
-  record.uuid = state.uuid;
-  record.name = state.name;
-  record.created_ns = state.created_ns;
-  record.epoch = state.epoch;
-  record.status = static_cast<std::uint8_t>(state.status);
-  record.status_text = state.status_text;
-  if (state.group) record.group = std::make_unique<journal::GroupFormedT>(*state.group);
-  record.group_ended_ns = state.group_ended_ns;
-  record.closed_ranks.assign(state.closed_ranks.begin(), state.closed_ranks.end());
-  record.next_step = state.next_step;
-  record.durable_next = state.durable_next;
-  record.staged_next = state.newest_staged ? *state.newest_staged + 1 : 0;
-  record.retention = to_string(state.retention);
-  for (const auto& [consumer, cursor] : state.cursors) {
-    auto moved = std::make_unique<journal::CursorMovedT>();
-    moved->consumer = consumer;
-    moved->epoch = cursor.epoch;
-    moved->position = cursor.position;
-    record.cursors.push_back(std::move(moved));
-  }
-  record.runs = state.runs.to_record();
-  for (const EpochStart& start : state.epochs) {
-    auto begun = std::make_unique<journal::EpochBegunT>();
-    begun->epoch = start.epoch;
-    begun->first = start.first_step;
-    record.epochs.push_back(std::move(begun));
-  }
-  for (const auto& [segment, owner] : state.owners) {
-    auto owned = std::make_unique<journal::OwnerT>();
-    owned->segment = segment;
-    owned->incarnation = owner.incarnation;
-    owned->rank = owner.rank;
-    record.owners.push_back(std::move(owned));
-  }
-  for (const auto& [rank, set] : state.held_attributes) {
-    auto held = std::make_unique<journal::HeldAttributesT>();
-    held->rank = rank;
-    held->set = std::make_unique<journal::AttributeSetT>(set);
-    record.held_attributes.push_back(std::move(held));
-  }
-  for (const auto& [member, syncs] : state.member_syncs) record.syncs.emplace_back(member, syncs);
-  return record;
 }
 
 /// Packs the steps of a map, in its order.
@@ -98,47 +43,43 @@ flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>>
 
 }  // namespace
 
-journal::CheckpointT StreamState::to_checkpoint() const {
-  journal::CheckpointT record = outline_of(*this);
-  record.steps.reserve(steps.size());
-  for (const auto& [number, step] : steps) record.steps.push_back(kept_of(step));
-  record.retired.reserve(retired.size());
-  for (const auto& [key, step] : retired) record.retired.push_back(kept_of(step));
-  return record;
-}
-
 flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
-  const journal::CheckpointT outline = outline_of(*this);
   flatbuffers::FlatBufferBuilder builder(std::size_t{1024} + 192 * (steps.size() + retired.size()));
   const auto packed_steps = pack_steps(builder, steps);
   const auto packed_retired = pack_steps(builder, retired);
-  const auto uuid_text = builder.CreateString(outline.uuid);
-  const auto name_text = builder.CreateString(outline.name);
-  const auto status_line = builder.CreateString(outline.status_text);
-  const auto group_table = outline.group ? journal::GroupFormed::Pack(builder, outline.group.get()) : 0;
-  const auto retention_text = builder.CreateString(outline.retention);
+  const auto packed_group = group ? journal::GroupFormed::Pack(builder, &*group) : 0;
   std::vector<flatbuffers::Offset<journal::CursorMoved>> packed_cursors;
-  for (const auto& cursor : outline.cursors)
-    packed_cursors.push_back(journal::CursorMoved::Pack(builder, cursor.get()));
+  for (const auto& [consumer, cursor] : cursors)
+    packed_cursors.push_back(
+        journal::CreateCursorMoved(builder, builder.CreateString(consumer), cursor.epoch, cursor.position));
   std::vector<flatbuffers::Offset<journal::Owner>> packed_owners;
-  for (const auto& owner : outline.owners) packed_owners.push_back(journal::Owner::Pack(builder, owner.get()));
+  for (const auto& [segment, owner] : owners)
+    packed_owners.push_back(journal::CreateOwner(builder, segment, owner.incarnation, owner.rank));
   std::vector<flatbuffers::Offset<journal::RunSteps>> packed_runs;
-  for (const auto& run : outline.runs) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
+  for (const auto& run : runs.to_record()) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
   std::vector<flatbuffers::Offset<journal::EpochBegun>> packed_epochs;
-  for (const auto& begun : outline.epochs) packed_epochs.push_back(journal::EpochBegun::Pack(builder, begun.get()));
+  for (const EpochStart& start : epochs)
+    packed_epochs.push_back(journal::CreateEpochBegun(builder, start.epoch, start.first_step));
   std::vector<flatbuffers::Offset<journal::HeldAttributes>> packed_held;
-  for (const auto& held : outline.held_attributes)
-    packed_held.push_back(journal::HeldAttributes::Pack(builder, held.get()));
+  for (const auto& [rank, set] : held_attributes)
+    packed_held.push_back(journal::CreateHeldAttributes(builder, rank, journal::AttributeSet::Pack(builder, &set)));
+  std::vector<journal::MemberSyncs> packed_syncs;
+  for (const auto& [member, syncs] : member_syncs) packed_syncs.emplace_back(member, syncs);
+  const auto uuid_text = builder.CreateString(uuid);
+  const auto name_text = builder.CreateString(name);
+  const auto status_line = builder.CreateString(status_text);
+  const auto retention_text = builder.CreateString(to_string(retention));
   const auto cursor_tables = builder.CreateVector(packed_cursors);
   const auto owner_tables = builder.CreateVector(packed_owners);
-  builder.Finish(journal::CreateCheckpoint(
-      builder, uuid_text, name_text, outline.created_ns, outline.epoch, outline.status, status_line, group_table,
-      outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
-      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns,
-      packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
-      packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
-      packed_held.empty() ? 0 : builder.CreateVector(packed_held),
-      outline.syncs.empty() ? 0 : builder.CreateVectorOfStructs(outline.syncs)));
+  const auto closed = builder.CreateVector(std::vector(closed_ranks.begin(), closed_ranks.end()));
+  builder.Finish(journal::CreateCheckpoint(builder, uuid_text, name_text, created_ns, epoch,
+                                           static_cast<std::uint8_t>(status), status_line, packed_group, next_step,
+                                           durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
+                                           packed_retired, newest_staged ? *newest_staged + 1 : 0, closed,
+                                           group_ended_ns, packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
+                                           packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
+                                           packed_held.empty() ? 0 : builder.CreateVector(packed_held),
+                                           packed_syncs.empty() ? 0 : builder.CreateVectorOfStructs(packed_syncs)));
   return builder.Release();
 }
 

@@ -65,8 +65,7 @@ class StreamState {
   /// Replaces the whole state. Move it in: it may hold many steps.
   Result<void> apply(journal::CheckpointT record);
 
-  journal::CheckpointT to_checkpoint() const;
-  /// The body of the same record, made without copying the steps first: for journals of many steps.
+  /// The body of such a record, made without copying the steps first.
   flatbuffers::DetachedBuffer checkpoint_body() const;
 
   // Constant after construction
