@@ -52,7 +52,7 @@ TEST_F(FailingDiskTest, streams_are_synced_side_by_side) {
     answers.push_back(
         std::async(std::launch::async, [&, i] { return clients[i].call(MessageType::part, parts[i]).type; }));
   }
-  EXPECT_TRUE(disk_.await_held_syncs(clients.size(), time_limit(std::chrono::seconds(20))));
+  EXPECT_TRUE(disk_.await_held_syncs(clients.size(), std::chrono::seconds(20)));
   disk_.set_syncs_held(false);
   for (auto& answer : answers) EXPECT_EQ(answer.get(), MessageType::committed);
 }
