@@ -180,7 +180,7 @@ struct Journal::Impl {
   // Of the appending thread
   std::vector<std::byte> frame;
   std::uint64_t checkpoint_not_before = 0;  ///< position in the file, after a roll that failed
-  std::string damage;                       ///< not empty: only roll() may write
+  std::string damage;                       ///< not empty: nothing may be written
   std::uint64_t tail_bytes = 0;             ///< of a torn tail behind the file's end, which goes with the next record
 
   // Written by the appending thread under `mutex`, read by sync() under it
@@ -203,6 +203,12 @@ struct Journal::Impl {
     const std::lock_guard lock(mutex);
     return fail(ErrorCode::failed, "the journal accepts no more records after an earlier failure: " + cause.what,
                 cause.where);
+  }
+
+  Result<void> check_writable() {
+    if (broken) return broken_error();
+    if (!damage.empty()) return fail(ErrorCode::corrupt, "the journal is damaged and accepts no more records", damage);
+    return {};
   }
 
   bool may_take(std::uint64_t bytes, RecordType type, bool ahead) const {
@@ -350,9 +356,7 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
 }
 
 Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body) {
-  if (impl_->broken) return impl_->broken_error();
-  if (!impl_->damage.empty())
-    return fail(ErrorCode::corrupt, "the journal is damaged and accepts no more records", impl_->damage);
+  RETURN_IF_ERROR(impl_->check_writable());
   JournalFile& file = *impl_->active;
   const std::string& directory = impl_->directory;
   if (body.size() > frame_body_bytes_max || file.sequence == std::numeric_limits<std::uint32_t>::max()) {
@@ -412,7 +416,7 @@ bool Journal::wants_checkpoint() const noexcept {
 }
 
 Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
-  if (impl_->broken) return impl_->broken_error();
+  RETURN_IF_ERROR(impl_->check_writable());
   bool uncertain = false;
   bool refused = false;
   const auto may_take = [&](std::uint64_t bytes, bool ahead) {
@@ -432,7 +436,6 @@ Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
     const std::lock_guard lock(impl_->mutex);
     impl_->active = std::move(*file);
   }
-  impl_->damage.clear();
   impl_->tail_bytes = 0;
   impl_->checkpoint_not_before = 0;
   // If it stays, the next open() removes it.

@@ -58,10 +58,9 @@ class Journal {
 
   /// Reads the newest file, removes older ones and unfinished newer ones. A torn tail stays until cut_tail(), append()
   /// or roll(), so that a caller who has to make up for it by a roll() may die before.
-  /// Where there is damage nothing is removed; the caller decides what to do with the stream: every append() to
-  /// the journal fails, unless a roll() takes what was read for the whole. Errors: not_found (no journal), corrupt (no
-  /// whole checkpoint, or what the visitor says), unsupported (written by a newer version), io_error. After an error
-  /// everything lies as it was.
+  /// Where there is damage nothing is removed or written from then on: append() and roll() fail. Errors: not_found (no
+  /// journal), corrupt (no whole checkpoint, or what the visitor says), unsupported (written by a newer version),
+  /// io_error. After an error everything lies as it was.
   static Result<std::unique_ptr<Journal>> open(Device& device, std::string directory, const Visitor& visit,
                                                JournalRecovery& recovery, const JournalOptions& options = {});
 

@@ -21,14 +21,6 @@ tl::unexpected<Error> bad_checkpoint(std::string what) {
   return fail(ErrorCode::corrupt, "the checkpoint is invalid: " + std::move(what));
 }
 
-std::unique_ptr<journal::KeptStepT> kept_of(const StepState& step) {
-  auto kept = std::make_unique<journal::KeptStepT>();
-  kept->committed = std::make_unique<journal::StepCommittedT>(step.committed);
-  kept->staged = step.staged;
-  if (step.receipt) kept->receipt = *step.receipt;
-  return kept;
-}
-
 /// Takes the step out of `kept`, checked by itself. `receipt`: that of the step before it, and afterwards its own.
 Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept, std::shared_ptr<const std::string>& receipt) {
   if (!kept->committed) return bad_checkpoint("a step without its commit");
@@ -39,53 +31,6 @@ Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept, std::shared
     receipt = std::make_shared<const std::string>(std::move(kept->receipt));
   }
   return StepState{.committed = std::move(*kept->committed), .staged = kept->staged, .receipt = receipt};
-}
-
-/// Everything but the steps.
-journal::CheckpointT outline_of(const StreamState& state) {
-  journal::CheckpointT record;
-  record.uuid = state.uuid;
-  record.name = state.name;
-  record.created_ns = state.created_ns;
-  record.epoch = state.epoch;
-  record.status = static_cast<std::uint8_t>(state.status);
-  record.status_text = state.status_text;
-  if (state.group) record.group = std::make_unique<journal::GroupFormedT>(*state.group);
-  record.group_ended_ns = state.group_ended_ns;
-  record.closed_ranks.assign(state.closed_ranks.begin(), state.closed_ranks.end());
-  record.next_step = state.next_step;
-  record.durable_next = state.durable_next;
-  record.staged_next = state.newest_staged ? *state.newest_staged + 1 : 0;
-  record.retention = to_string(state.retention);
-  for (const auto& [consumer, cursor] : state.cursors) {
-    auto moved = std::make_unique<journal::CursorMovedT>();
-    moved->consumer = consumer;
-    moved->epoch = cursor.epoch;
-    moved->position = cursor.position;
-    record.cursors.push_back(std::move(moved));
-  }
-  record.runs = state.runs.to_record();
-  for (const EpochStart& start : state.epochs) {
-    auto begun = std::make_unique<journal::EpochBegunT>();
-    begun->epoch = start.epoch;
-    begun->first = start.first_step;
-    record.epochs.push_back(std::move(begun));
-  }
-  for (const auto& [segment, owner] : state.owners) {
-    auto owned = std::make_unique<journal::OwnerT>();
-    owned->segment = segment;
-    owned->incarnation = owner.incarnation;
-    owned->rank = owner.rank;
-    record.owners.push_back(std::move(owned));
-  }
-  for (const auto& [rank, set] : state.held_attributes) {
-    auto held = std::make_unique<journal::HeldAttributesT>();
-    held->rank = rank;
-    held->set = std::make_unique<journal::AttributeSetT>(set);
-    record.held_attributes.push_back(std::move(held));
-  }
-  for (const auto& [member, syncs] : state.member_syncs) record.syncs.emplace_back(member, syncs);
-  return record;
 }
 
 /// At least what the step takes in a checkpoint.
@@ -101,10 +46,11 @@ std::uint64_t bytes_of(const StepState& step) {
   return bytes;
 }
 
+using KeptSteps = flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>>;
+
 /// Packs the steps of a map, in its order.
 template <class Steps>
-flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>> pack_steps(
-    flatbuffers::FlatBufferBuilder& builder, const Steps& steps) {
+KeptSteps pack_steps(flatbuffers::FlatBufferBuilder& builder, const Steps& steps) {
   std::vector<flatbuffers::Offset<journal::KeptStep>> packed;
   packed.reserve(steps.size());
   for (const auto& [key, step] : steps) {
@@ -116,21 +62,49 @@ flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>>
   return builder.CreateVector(packed);
 }
 
-}  // namespace
-
-journal::CheckpointT StreamState::to_checkpoint() const {
-  journal::CheckpointT record = outline_of(*this);
-  record.steps.reserve(steps.size());
-  for (const auto& [number, step] : steps) record.steps.push_back(kept_of(step));
-  record.retired.reserve(retired.size());
-  for (const auto& [key, step] : retired) record.retired.push_back(kept_of(step));
-  return record;
+/// Packs the state with these steps.
+void finish(flatbuffers::FlatBufferBuilder& builder, const StreamState& state, KeptSteps packed_steps,
+            KeptSteps packed_retired) {
+  const auto packed_group = state.group ? journal::GroupFormed::Pack(builder, &*state.group) : 0;
+  std::vector<flatbuffers::Offset<journal::CursorMoved>> packed_cursors;
+  for (const auto& [consumer, cursor] : state.cursors)
+    packed_cursors.push_back(
+        journal::CreateCursorMoved(builder, builder.CreateString(consumer), cursor.epoch, cursor.position));
+  std::vector<flatbuffers::Offset<journal::Owner>> packed_owners;
+  for (const auto& [segment, owner] : state.owners)
+    packed_owners.push_back(journal::CreateOwner(builder, segment, owner.incarnation, owner.rank));
+  std::vector<flatbuffers::Offset<journal::RunSteps>> packed_runs;
+  for (const auto& run : state.runs.to_record()) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
+  std::vector<flatbuffers::Offset<journal::EpochBegun>> packed_epochs;
+  for (const EpochStart& start : state.epochs)
+    packed_epochs.push_back(journal::CreateEpochBegun(builder, start.epoch, start.first_step));
+  std::vector<flatbuffers::Offset<journal::HeldAttributes>> packed_held;
+  for (const auto& [rank, set] : state.held_attributes)
+    packed_held.push_back(journal::CreateHeldAttributes(builder, rank, journal::AttributeSet::Pack(builder, &set)));
+  std::vector<journal::MemberSyncs> packed_syncs;
+  for (const auto& [member, syncs] : state.member_syncs) packed_syncs.emplace_back(member, syncs);
+  const auto uuid_text = builder.CreateString(state.uuid);
+  const auto name_text = builder.CreateString(state.name);
+  const auto status_line = builder.CreateString(state.status_text);
+  const auto retention_text = builder.CreateString(to_string(state.retention));
+  const auto cursor_tables = builder.CreateVector(packed_cursors);
+  const auto owner_tables = builder.CreateVector(packed_owners);
+  const auto closed = builder.CreateVector(std::vector(state.closed_ranks.begin(), state.closed_ranks.end()));
+  builder.Finish(journal::CreateCheckpoint(
+      builder, uuid_text, name_text, state.created_ns, state.epoch, static_cast<std::uint8_t>(state.status),
+      status_line, packed_group, state.next_step, state.durable_next, retention_text, cursor_tables, owner_tables,
+      packed_steps, packed_retired, state.newest_staged ? *state.newest_staged + 1 : 0, closed, state.group_ended_ns,
+      packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
+      packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
+      packed_held.empty() ? 0 : builder.CreateVector(packed_held),
+      packed_syncs.empty() ? 0 : builder.CreateVectorOfStructs(packed_syncs)));
 }
 
+}  // namespace
+
 std::uint64_t StreamState::checkpoint_bytes() const {
-  const journal::CheckpointT outline = outline_of(*this);
   flatbuffers::FlatBufferBuilder builder;
-  builder.Finish(journal::Checkpoint::Pack(builder, &outline));
+  finish(builder, *this, 0, 0);
   std::uint64_t bytes = builder.GetSize() + 64;  // with the vectors of steps
   for (const auto& [number, step] : steps) bytes += bytes_of(step);
   for (const auto& [key, step] : retired) bytes += bytes_of(step);
@@ -143,37 +117,10 @@ Result<flatbuffers::DetachedBuffer> StreamState::checkpoint_body() const {
                 "the journal's checkpoint would take " + size_text(bytes) + ", more than it may; drop steps",
                 "stream " + name);
   }
-  const journal::CheckpointT outline = outline_of(*this);
   flatbuffers::FlatBufferBuilder builder(std::size_t{1024} + 192 * (steps.size() + retired.size()));
   const auto packed_steps = pack_steps(builder, steps);
   const auto packed_retired = pack_steps(builder, retired);
-  const auto uuid_text = builder.CreateString(outline.uuid);
-  const auto name_text = builder.CreateString(outline.name);
-  const auto status_line = builder.CreateString(outline.status_text);
-  const auto group_table = outline.group ? journal::GroupFormed::Pack(builder, outline.group.get()) : 0;
-  const auto retention_text = builder.CreateString(outline.retention);
-  std::vector<flatbuffers::Offset<journal::CursorMoved>> packed_cursors;
-  for (const auto& cursor : outline.cursors)
-    packed_cursors.push_back(journal::CursorMoved::Pack(builder, cursor.get()));
-  std::vector<flatbuffers::Offset<journal::Owner>> packed_owners;
-  for (const auto& owner : outline.owners) packed_owners.push_back(journal::Owner::Pack(builder, owner.get()));
-  std::vector<flatbuffers::Offset<journal::RunSteps>> packed_runs;
-  for (const auto& run : outline.runs) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
-  std::vector<flatbuffers::Offset<journal::EpochBegun>> packed_epochs;
-  for (const auto& begun : outline.epochs) packed_epochs.push_back(journal::EpochBegun::Pack(builder, begun.get()));
-  std::vector<flatbuffers::Offset<journal::HeldAttributes>> packed_held;
-  for (const auto& held : outline.held_attributes)
-    packed_held.push_back(journal::HeldAttributes::Pack(builder, held.get()));
-  const auto cursor_tables = builder.CreateVector(packed_cursors);
-  const auto owner_tables = builder.CreateVector(packed_owners);
-  builder.Finish(journal::CreateCheckpoint(
-      builder, uuid_text, name_text, outline.created_ns, outline.epoch, outline.status, status_line, group_table,
-      outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
-      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns,
-      packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
-      packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
-      packed_held.empty() ? 0 : builder.CreateVector(packed_held),
-      outline.syncs.empty() ? 0 : builder.CreateVectorOfStructs(outline.syncs)));
+  finish(builder, *this, packed_steps, packed_retired);
   return builder.Release();
 }
 

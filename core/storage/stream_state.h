@@ -66,9 +66,8 @@ class StreamState {
   /// Replaces the whole state. Move it in: it may hold many steps.
   Result<void> apply(journal::CheckpointT record);
 
-  journal::CheckpointT to_checkpoint() const;
-  /// The body of the same record, made without copying the steps first: for journals of many steps. no_space if it
-  /// would be larger than a record can be; a FlatBuffer is shorter than 2 GiB anyway.
+  /// The body of such a record, made without copying the steps first. no_space if it would be larger than a record can
+  /// be; a FlatBuffer is shorter than 2 GiB anyway.
   Result<flatbuffers::DetachedBuffer> checkpoint_body() const;
   /// At least as much as it takes.
   std::uint64_t checkpoint_bytes() const;

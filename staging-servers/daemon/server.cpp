@@ -106,7 +106,7 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   if (!loop) return refusal(std::move(loop.error()));
   server->loop_ = std::move(*loop);
   server->turns_.emplace(*server->loop_, options.door_limits.turn_ms * ns_per_ms);
-  server->sync_worker_ = std::make_unique<Worker>();
+  server->sync_worker_ = std::make_unique<Worker>(sync_threads);
   server->errand_worker_ = std::make_unique<Worker>();
   server->counter_worker_ = std::make_unique<Worker>();
   server->side_worker_ = std::make_unique<Worker>(side_threads);

@@ -77,6 +77,8 @@ class Server final : public ConnectionHost,
  public:
   /// How many creations and walks over files run side by side.
   static constexpr unsigned side_threads = 4;
+  /// As many streams are synced side by side: a disk takes little longer for all of them than for one.
+  static constexpr unsigned sync_threads = 8;
 
   /// Locks the root, recovers what lies in it, and listens. Errors name what to do.
   static Result<std::unique_ptr<Server>> start(Device& device, const ServerOptions& options);

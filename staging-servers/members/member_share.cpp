@@ -232,12 +232,12 @@ Result<std::vector<std::uint32_t>> MemberShare::unwritten(const std::vector<std:
 Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::uint64_t syncs_before,
                                std::weak_ptr<const bool> wanted, std::function<void(Result<std::uint64_t>)> done) {
   RETURN_IF_ERROR(space_.segments().check_stays());
-  std::vector<std::string> paths;
+  SegmentSyncs::Paths paths;
   for (const std::uint32_t segment : segments) {
     RETURN_IF_ERROR(check_own(segment));
     if (space_.segments().has_failed(segment))
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", segment));
-    paths.push_back(space_.segments().path(segment));
+    paths.emplace_back(segment, space_.segments().path(segment));
   }
   if (syncs_before == std::numeric_limits<std::uint64_t>::max())
     return fail(ErrorCode::protocol, "no sync can have a number above this",
@@ -253,20 +253,16 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
     if (--round->under_way > 0 || wanted.expired()) return;
     done(round->synced ? Result<std::uint64_t>(number) : Result<std::uint64_t>(fail(round->synced.error())));
   };
-  services_.sync_worker.add([this, paths = std::move(paths), segments, ended, &device = services_.device,
+  services_.sync_worker.add([this, paths = std::move(paths), ended, syncs = space_.segments().syncs(),
                              &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
-    Result<void> synced;
-    std::optional<std::uint32_t> failed;
-    for (std::size_t i = 0; i < paths.size() && synced; ++i) {
-      auto file = device.open(paths[i], OpenMode::read);
-      // Only what the disk says is final.
-      synced = file ? (*file)->sync() : Result<void>(fail(ErrorCode::busy, file.error().message()));
-      if (file && !synced) failed = segments[i];
-    }
+    const auto failure = syncs->sync(paths);
     fail_point("server.member.synced");
-    loop.post([this, alive, ended, failed, synced = std::move(synced)] {
-      if (!alive.expired() && failed) space_.segment_failed(*failed, synced.error());
-      ended(synced);
+    loop.post([this, alive, ended, failure] {
+      if (!failure) return ended({});
+      // Only what the disk says is final.
+      if (!failure->begun) return ended(fail(ErrorCode::busy, failure->error.message()));
+      if (!alive.expired()) space_.segment_failed(failure->segment, failure->error);
+      ended(fail(failure->error));
     });
   });
   // At once: a sync that the home did not hear of does no harm where it counts.

@@ -179,8 +179,7 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   RETURN_IF_ERROR(services_.store.make_stream_directory(record_.id, stream));
   fail_point("server.stream.before_journal");
   auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
-  const auto checkpoint = state.to_checkpoint();
-  const auto body = protocol::pack(checkpoint);
+  ASSIGN_OR_RETURN(const auto body, state.checkpoint_body());
   ASSIGN_OR_RETURN(auto journal,
                    storage::Journal::create(services_.device, services_.store.stream_directory(record_.id, stream),
                                             {body.data(), body.size()}, space_.journal_room().options()));

@@ -22,7 +22,8 @@ Segments::Segments(Device& device, storage::ReservationStore& store, const reser
       record_(record),
       own_member_(own_member),
       layout_(storage::layout_of(record)),
-      map_(layout_.segment_count(), record.segment_bytes) {}
+      map_(layout_.segment_count(), record.segment_bytes),
+      syncs_(std::make_shared<SegmentSyncs>(device)) {}
 
 void Segments::set_away(std::uint16_t member, bool away) {
   if (away ? !away_.insert(member).second : away_.erase(member) == 0) return;

@@ -19,6 +19,7 @@
 #include "base/limited_log.h"
 #include "base/segment_layout.h"
 #include "space/other_members.h"
+#include "space/segment_syncs.h"
 #include "space/space_map.h"
 #include "space/space_user.h"
 #include "storage/reservation_store.h"
@@ -49,6 +50,8 @@ class Segments {
 
   // Files of its own segments
   std::string path(std::uint32_t segment) const;
+  /// What syncs them, in workers, which may outlive this.
+  std::shared_ptr<SegmentSyncs> syncs() const noexcept { return syncs_; }
   /// For a client that reads: opened anew, so that what others do with their descriptors does not meet in one file
   /// description.
   Result<Descriptor> open_to_read(std::uint32_t segment) const;
@@ -136,6 +139,7 @@ class Segments {
   std::set<std::uint16_t> away_;  ///< members, whose segments are closed in map_
   OtherMembers* others_ = nullptr;
   SpaceMap map_;
+  const std::shared_ptr<SegmentSyncs> syncs_;
   std::vector<SpaceUser*> users_;
   std::set<std::uint32_t> failed_;                ///< closed in map_, too
   std::map<std::uint32_t, std::string> damaged_;  ///< likewise, with what is wrong

@@ -25,7 +25,7 @@ struct Flusher::SyncFailure {
 struct Flusher::Job {
   std::uint64_t target = 0;  ///< steps below become durable
   std::uint64_t rewinds = 0;
-  SegmentPaths segments;
+  SegmentSyncs::Paths segments;
   std::vector<std::vector<Extent>> releases;
   std::map<std::uint16_t, std::uint64_t> member_syncs;
   std::size_t under_way = 0;  ///< syncs: this server's, and those of other members together
@@ -71,15 +71,10 @@ Result<Flusher::Unsynced> Flusher::unsynced_segments(Stream& stream, std::uint64
   return unsynced;
 }
 
-std::optional<Flusher::SyncFailure> Flusher::sync_all(Device& device, const SegmentPaths& segments) {
-  // One after another: however many there are, one descriptor will do.
-  for (const auto& [number, path] : segments) {
-    // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
-    auto file = device.open(path, OpenMode::read);
-    if (!file) return SyncFailure{number, std::move(file.error()), false};
-    if (auto synced = (*file)->sync(); !synced) return SyncFailure{number, std::move(synced.error()), true};
-  }
-  return std::nullopt;
+std::optional<Flusher::SyncFailure> Flusher::sync_all(SegmentSyncs& syncs, const SegmentSyncs::Paths& segments) {
+  auto failure = syncs.sync(segments);
+  if (!failure) return std::nullopt;
+  return SyncFailure{failure->segment, std::move(failure->error), failure->begun};
 }
 
 Flusher::Flusher(Stream& stream)
@@ -186,14 +181,14 @@ void Flusher::start() {
         });
   }
   const StreamServices& services = stream_.services();
-  services.sync_worker.add(
-      [this, job, &device = services.device, &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
-        fail_point("server.flush.before_sync");
-        auto failure = sync_all(device, job->segments);
-        loop.post([this, job, alive, failure = std::move(failure)] {
-          if (!alive.expired()) own_synced(job, failure);
-        });
-      });
+  services.sync_worker.add([this, job, syncs = stream_.space().segments().syncs(), &loop = services.loop,
+                            alive = std::weak_ptr<bool>(alive_)] {
+    fail_point("server.flush.before_sync");
+    auto failure = sync_all(*syncs, job->segments);
+    loop.post([this, job, alive, failure = std::move(failure)] {
+      if (!alive.expired()) own_synced(job, failure);
+    });
+  });
 }
 
 void Flusher::own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFailure> failure) {
@@ -326,7 +321,7 @@ Result<void> Flusher::flush_now() {
   // What lies on other members becomes durable after the next start, when they are asked again.
   const std::uint64_t target = first_elsewhere();
   ASSIGN_OR_RETURN(const auto unsynced, unsynced_segments(stream_, target));
-  if (const auto failure = sync_all(stream_.services().device, unsynced.own)) {
+  if (const auto failure = sync_all(*stream_.space().segments().syncs(), unsynced.own)) {
     if (failure->begun) sync_failed(*failure);
     return fail(failure->error);
   }

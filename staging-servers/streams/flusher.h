@@ -16,9 +16,9 @@
 
 #include <forebay/result.h>
 
-#include "base/device.h"
 #include "loop/event_loop.h"
 #include "space/other_members.h"
+#include "space/segment_syncs.h"
 #include "space/space_map.h"
 
 namespace forebay::server {
@@ -51,14 +51,13 @@ class Flusher {
  private:
   struct Job;
   struct SyncFailure;
-  using SegmentPaths = std::vector<std::pair<std::uint32_t, std::string>>;
   /// Those of this server, and those of other members.
   struct Unsynced {
-    SegmentPaths own;
+    SegmentSyncs::Paths own;
     std::set<std::uint32_t> others;
   };
   static Result<Unsynced> unsynced_segments(Stream& stream, std::uint64_t end);
-  static std::optional<SyncFailure> sync_all(Device& device, const SegmentPaths& segments);
+  static std::optional<SyncFailure> sync_all(SegmentSyncs& syncs, const SegmentSyncs::Paths& segments);
   void start();
   /// Once both this server's segments and those of other members are synced, or one of them failed.
   void own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFailure> failure);

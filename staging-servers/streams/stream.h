@@ -38,7 +38,7 @@ struct StreamServices {
   EventLoop& loop;
   Device& device;
   storage::ReservationStore& store;
-  Worker& sync_worker;     ///< syncs, in order
+  Worker& sync_worker;     ///< syncs, side by side
   Worker& errand_worker;   ///< what else takes long, in order
   Worker& counter_worker;  ///< what is counted beside a sync
   ReaderRegistry& readers;

@@ -118,8 +118,8 @@ void run(const Options& options) {
   std::mt19937_64 random(options.seed);
   storage::StreamState state = storage::state_with_steps(0, options.ranks);
   flatbuffers::FlatBufferBuilder builder;
-  auto journal = must(
-      storage::Journal::create(posix_device(), directory.path(), storage::pack_body(builder, state.to_checkpoint())));
+  auto journal = must(storage::Journal::create(posix_device(), directory.path(),
+                                               storage::pack_body(builder, storage::checkpoint_of(state))));
   const double memory_before = memory_mib();
   Times messages;
   Times packing;

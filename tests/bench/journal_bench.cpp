@@ -26,7 +26,7 @@ void append(benchmark::State& bench) {
   const testing::TemporaryDirectory directory;
   StreamState state = state_with_steps(0, static_cast<std::uint32_t>(bench.range(0)));
   flatbuffers::FlatBufferBuilder builder;
-  auto journal = Journal::create(posix_device(), directory.path(), pack_body(builder, state.to_checkpoint()));
+  auto journal = Journal::create(posix_device(), directory.path(), pack_body(builder, checkpoint_of(state)));
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> syncs{0};
   std::thread syncing;
@@ -62,7 +62,7 @@ BENCHMARK(make_checkpoint)->Unit(benchmark::kMillisecond);
 void roll(benchmark::State& bench) {
   const testing::TemporaryDirectory directory;
   flatbuffers::FlatBufferBuilder builder;
-  const auto checkpoint = pack_body(builder, large_state().to_checkpoint());
+  const auto checkpoint = pack_body(builder, checkpoint_of(large_state()));
   auto journal = Journal::create(posix_device(), directory.path(), checkpoint);
   for ([[maybe_unused]] auto _ : bench) {
     if (!(*journal)->roll(checkpoint)) bench.SkipWithError("roll failed");
@@ -76,10 +76,10 @@ void open(benchmark::State& bench) {
   const testing::TemporaryDirectory directory;
   flatbuffers::FlatBufferBuilder builder;
   if (bench.range(0) != 0) {
-    (void)Journal::create(posix_device(), directory.path(), pack_body(builder, large_state().to_checkpoint()));
+    (void)Journal::create(posix_device(), directory.path(), pack_body(builder, checkpoint_of(large_state())));
   } else {
     StreamState state = state_with_steps(0);
-    auto journal = Journal::create(posix_device(), directory.path(), pack_body(builder, state.to_checkpoint()));
+    auto journal = Journal::create(posix_device(), directory.path(), pack_body(builder, checkpoint_of(state)));
     for (std::uint64_t step = 0; step < many_steps; ++step) {
       auto record = step_committed(state);
       (void)(*journal)->append(RecordType::step_committed, pack_body(builder, record));

@@ -211,7 +211,7 @@ class RecordChoices {
     return packed(made);
   }
   Record checkpoint() {
-    auto made = state_.to_checkpoint();
+    auto made = storage::checkpoint_of(state_);
     made.epoch = choices_.near32(made.epoch);
     made.next_step = choices_.near(made.next_step);
     made.durable_next = choices_.near(made.durable_next);

@@ -178,14 +178,14 @@ void open_alone(const JournalFile& file, std::uint8_t options) {
   if (opened.recovery.damaged) {
     require(contents(path) == before, "a damaged journal was changed");
     require(!append_cursor(opened), "a damaged journal takes records");
-  } else {
-    require(append_cursor(opened).has_value(), "the journal takes no record");
-    opened.journal->reset();
-    Opened again = open_journal(device, path, true);
-    require(again.journal.has_value() && !again.recovery.damaged && again.recovery.bytes_cut == 0);
-    require(bytes_of_state(again.state) == bytes_of_state(opened.state), "an appended record is missing");
-    opened = std::move(again);
+    return;
   }
+  require(append_cursor(opened).has_value(), "the journal takes no record");
+  opened.journal->reset();
+  Opened again = open_journal(device, path, true);
+  require(again.journal.has_value() && !again.recovery.damaged && again.recovery.bytes_cut == 0);
+  require(bytes_of_state(again.state) == bytes_of_state(opened.state), "an appended record is missing");
+  opened = std::move(again);
   const auto checkpoint = *opened.state.checkpoint_body();
   require((*opened.journal)->roll({checkpoint.data(), checkpoint.size()}).has_value());
   require(append_cursor(opened).has_value());

@@ -17,6 +17,7 @@
 #include "staging-servers/streams/stream.h"
 #include "tests/fuzz/session_requests.h"
 #include "tests/fuzz/stepped_server.h"
+#include "tests/unit/storage/stream_records.h"
 
 namespace forebay::fuzz {
 namespace {
@@ -203,7 +204,7 @@ class Session {
     States all;
     for (auto& [name, reservation] : server_.server().reservations().all()) {
       for (auto& [stream_name, stream] : reservation->streams()) {
-        journal::CheckpointT checkpoint = stream->state().to_checkpoint();
+        journal::CheckpointT checkpoint = storage::checkpoint_of(stream->state());
         checkpoint.retired.clear();
         const auto body = protocol::pack(checkpoint);
         all[stream->path()].assign(body.data(), body.data() + body.size());

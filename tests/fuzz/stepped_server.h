@@ -74,10 +74,12 @@ class SteppedServer {
   void hold_workers() {
     if (gate_) return;
     gate_ = std::make_shared<Gate>();
-    for (server::Worker* worker : {&server_->sync_worker(), &server_->errand_worker()})
-      worker->add([gate = gate_] { gate->wait(); });
-    for (unsigned thread = 0; thread < server::Server::side_threads; ++thread)
-      server_->side_worker().add([gate = gate_] { gate->wait(); });
+    const auto hold = [this](server::Worker& worker, unsigned threads) {
+      for (unsigned thread = 0; thread < threads; ++thread) worker.add([gate = gate_] { gate->wait(); });
+    };
+    hold(server_->sync_worker(), server::Server::sync_threads);
+    hold(server_->errand_worker(), 1);
+    hold(server_->side_worker(), server::Server::side_threads);
   }
   void let_workers_go() {
     if (gate_) gate_->open();
@@ -88,12 +90,10 @@ class SteppedServer {
   void settle(int rounds = 3) {
     let_workers_go();
     for (; rounds > 0; --rounds) {
-      std::promise<void> synced;
       std::promise<void> done;
-      server_->sync_worker().add([&synced] { synced.set_value(); });
       server_->errand_worker().add([&done] { done.set_value(); });
-      synced.get_future().wait();
       done.get_future().wait();
+      server_->sync_worker().finish();
       server_->side_worker().finish();
       turn();
     }

@@ -62,7 +62,7 @@ std::vector<std::pair<RecordType, std::vector<std::byte>>> life_of_a_stream() {
     records.emplace_back(storage::record_type_of<decltype(record)>, storage::body_of(record));
     if (!state.apply(std::move(record))) throw std::runtime_error("a seed's record is refused");
   };
-  add(state.to_checkpoint());
+  add(storage::checkpoint_of(state));
   add(storage::group_formed(state, 1, 2));
   add(journal::SegmentsOwnedT{.incarnation = 1, .rank = 1, .segments = {0, 1, 2}});
   add(journal::RetentionSetT{.retention = "last:3,precious:2"});
@@ -87,7 +87,7 @@ std::vector<std::pair<RecordType, std::vector<std::byte>>> life_of_a_stream() {
   add(storage::step_committed(state));
   add(journal::SegmentsLeftT{.segments = {2}});
   add(journal::StreamFailedT{.text = "a sync failed"});
-  add(state.to_checkpoint());
+  add(storage::checkpoint_of(state));
   return records;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
@@ -98,9 +99,11 @@ class FaultyDevice final : public Device {
     syncs_changed_.notify_all();
   }
   /// Returns when a sync of a file waits.
-  void await_held_sync() {
+  void await_held_sync() { (void)await_held_syncs(1, std::chrono::hours(1)); }
+  /// The same for so many; false if they do not come.
+  bool await_held_syncs(std::uint64_t syncs, std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    syncs_changed_.wait(lock, [this] { return syncs_waiting_ > 0; });
+    return syncs_changed_.wait_for(lock, timeout, [&] { return syncs_waiting_ >= syncs; });
   }
   /// While set, renames are made but do not return.
   void set_renames_held(bool held) {

@@ -105,7 +105,7 @@ TEST_F(RunHistoryTest, earlier_runs_without_kept_steps_are_forgotten) {
   EXPECT_EQ(range("c"), "4-") << "the last one stays";
   end();
   begin("d");
-  EXPECT_EQ(state.to_checkpoint().runs.size(), 1U);
+  EXPECT_EQ(checkpoint_of(state).runs.size(), 1U);
 }
 
 TEST_F(RunHistoryTest, withdrawn_steps_take_their_runs_with_them) {
@@ -143,7 +143,7 @@ TEST_F(RunHistoryTest, a_cut_behind_the_last_run_leaves_the_one_before_over) {
 TEST_F(RunHistoryTest, of_an_older_checkpoint_only_the_last_groups_steps_are_known) {
   run("a", 2);
   run("a", 2);
-  auto record = state.to_checkpoint();
+  auto record = checkpoint_of(state);
   record.runs.clear();
   StreamState loaded;
   ASSERT_TRUE(loaded.apply(std::move(record)));
@@ -157,7 +157,7 @@ TEST_F(RunHistoryTest, a_checkpoint_with_impossible_runs_is_corrupt) {
   run("a", 2);
   run("b", 2);
   const auto spoilt = [&](auto change) {
-    auto record = state.to_checkpoint();
+    auto record = checkpoint_of(state);
     change(record);
     StreamState loaded;
     const auto applied = loaded.apply(std::move(record));

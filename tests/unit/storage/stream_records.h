@@ -2,7 +2,9 @@
 // Journal records for tests, and states as bytes, so that two can be compared.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,7 +77,16 @@ std::vector<std::byte> body_of(const RecordT& record) {
 }
 
 inline std::vector<std::byte> bytes_of_state(const StreamState& state) {
-  return body_of(state.to_checkpoint());
+  const auto body = *state.checkpoint_body();
+  const auto bytes = std::as_bytes(std::span(body.data(), body.size()));
+  return {bytes.begin(), bytes.end()};
+}
+
+inline journal::CheckpointT checkpoint_of(const StreamState& state) {
+  const auto body = bytes_of_state(state);
+  auto record = unpack_body<journal::CheckpointT>(body);
+  if (!record) std::abort();
+  return std::move(*record);
 }
 
 /// The same state after its way through a file's checkpoint.

@@ -257,7 +257,7 @@ TEST(StreamReplay, a_journal_with_a_checkpoint_of_many_steps_opens_to_the_same_s
   const auto directory = testing::TemporaryDirectory::in_memory();
   StreamState state = state_with_steps(100'000);
   flatbuffers::FlatBufferBuilder builder;
-  auto journal = Journal::create(posix_device(), directory.path(), pack_body(builder, state.to_checkpoint()));
+  auto journal = Journal::create(posix_device(), directory.path(), pack_body(builder, checkpoint_of(state)));
   ASSERT_TRUE(journal);
   for (int i = 0; i < 1000; ++i) {
     auto record = step_committed(state);

@@ -239,7 +239,7 @@ TEST(StreamState, a_checkpoint_says_where_its_epochs_begin) {
   StreamState state = state_with_steps(8);
   ASSERT_TRUE(state.apply(withdrawn(5, 2)));
   const auto refused = [&](const std::function<void(journal::CheckpointT&)>& change) {
-    auto record = state.to_checkpoint();
+    auto record = checkpoint_of(state);
     change(record);
     StreamState loaded;
     return !loaded.apply(std::move(record));
@@ -347,7 +347,7 @@ TEST(StreamState, closed_ranks_belong_to_the_last_group) {
   ASSERT_TRUE(state.apply(record));
   EXPECT_EQ(state.closed_ranks, std::set<std::uint32_t>{1});
   StreamState loaded = StreamState::fresh(test_uuid, "flow", 0);
-  ASSERT_TRUE(loaded.apply(state.to_checkpoint()));
+  ASSERT_TRUE(loaded.apply(checkpoint_of(state)));
   EXPECT_EQ(loaded.closed_ranks, state.closed_ranks);
   ASSERT_TRUE(state.apply(group_formed(state, 2, 2)));
   EXPECT_TRUE(state.closed_ranks.empty());
@@ -592,7 +592,7 @@ TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   ASSERT_TRUE(state.apply(owned));
   ASSERT_TRUE(state.apply(withdrawn(3, 2)));
   const auto refuse = [&](const char* why, const std::function<void(journal::CheckpointT&)>& change) {
-    auto record = state.to_checkpoint();
+    auto record = checkpoint_of(state);
     change(record);
     expect_contradiction(state, std::move(record), why);
   };

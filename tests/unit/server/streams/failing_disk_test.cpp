@@ -2,6 +2,9 @@
 // A disk whose syncs fail or that is full: what was promised is kept, what cannot be kept is said, and nobody waits for
 // what will not come.
 #include <algorithm>
+#include <chrono>
+#include <future>
+#include <vector>
 
 #include "tests/support/faulty_device.h"
 #include "tests/unit/server/server_fixture.h"
@@ -17,9 +20,9 @@ class FailingDiskTest : public ServerTest {
   FailingDiskTest() { options_.flush_interval_ms = -1; }
   Device& device() override { return disk_; }
 
-  RawClient durable_writer(const std::string& retention = {}) {
+  RawClient durable_writer(const std::string& retention = {}, const std::string& stream = "flow") {
     RawClient client = connect();
-    wire::WriterOpenT asked = writer_open();
+    wire::WriterOpenT asked = writer_open(0, 1, stream);
     asked.durability = static_cast<std::uint8_t>(Durability::durable);
     asked.retention = retention;
     EXPECT_EQ(client.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
@@ -35,6 +38,24 @@ class FailingDiskTest : public ServerTest {
   TemporaryDirectory limbo_;
   FaultyDevice disk_{limbo_.path()};
 };
+
+TEST_F(FailingDiskTest, streams_are_synced_side_by_side) {
+  std::vector<RawClient> clients;
+  std::vector<wire::PartT> parts;
+  for (const char* stream : {"flow", "other", "third"}) {
+    clients.push_back(durable_writer({}, stream));
+    parts.push_back(part_of(clients.back(), 0));
+  }
+  disk_.set_syncs_held(true);
+  std::vector<std::future<MessageType>> answers;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    answers.push_back(
+        std::async(std::launch::async, [&, i] { return clients[i].call(MessageType::part, parts[i]).type; }));
+  }
+  EXPECT_TRUE(disk_.await_held_syncs(clients.size(), std::chrono::seconds(20)));
+  disk_.set_syncs_held(false);
+  for (auto& answer : answers) EXPECT_EQ(answer.get(), MessageType::committed);
+}
 
 TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_durable) {
   RawClient client = durable_writer();
