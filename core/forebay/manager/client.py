@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from forebay import _core
@@ -21,14 +21,15 @@ from forebay.instance import Instance, server_place
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import Answer, QueuePlace
+from forebay.manager.records import Answer, PoolSpace, QueuePlace
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
-from forebay.records import Finding, ReservationInfo
+from forebay.records import Finding, Record, ReservationInfo
 
 __all__ = ["ManagerClient", "follow_stage", "parse_answer"]
 
 Json = dict[str, Any]
+_R = TypeVar("_R", bound=Record)
 
 _TIMEOUT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0
@@ -67,7 +68,7 @@ class ManagerClient(Closing):
 
     def findings(self) -> list[Finding]:
         """What the manager has for `forebay doctor`."""
-        return [Finding.from_native(finding) for finding in self._ask_list("GET", "/findings")]
+        return self._ask_records(Finding, "/findings")
 
     def create(
         self,
@@ -124,9 +125,9 @@ class ManagerClient(Closing):
         answer = self._ask("GET", "/usable-reservations")
         return [ReservationInfo.from_native(info) for info in answer["reservations"]], answer["away"]
 
-    def pools(self) -> list[Json]:
+    def pools(self) -> list[PoolSpace]:
         """The pools, with what of each is free."""
-        return self._ask_list("GET", "/pools")
+        return self._ask_records(PoolSpace, "/pools")
 
     def servers(self) -> list[Json]:
         """The servers: `drained` is null, or says since when and why it makes no new reservations."""
@@ -250,7 +251,7 @@ class ManagerClient(Closing):
 
     def why(self, what: str) -> list[Answer]:
         """What a reservation, job or stage waits for."""
-        return [Answer.from_native(answer) for answer in self._ask_list("GET", "/why", query={"what": what})]
+        return self._ask_records(Answer, "/why", query={"what": what})
 
     def jobs(self) -> list[Json]:
         """The caller's jobs of a scheduler."""
@@ -285,6 +286,9 @@ class ManagerClient(Closing):
         if not isinstance(document, list):
             raise ProtocolError("the manager's answer is no list", path)
         return document
+
+    def _ask_records(self, kind: type[_R], path: str, **arguments: Any) -> list[_R]:
+        return [kind.from_native(row) for row in self._ask_list("GET", path, **arguments)]
 
     def _request(self, method: str, path: str, *, body: Json | None = None, query: dict[str, Any] | None = None) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path

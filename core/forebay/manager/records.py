@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from forebay.records import Record
 
-__all__ = ["Answer", "QueuePlace"]
+__all__ = ["Answer", "PoolSpace", "QueuePlace"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpace(Record):
+    """What a pool has."""
+
+    name: str
+    capacity_bytes: int
+    free_bytes: int  #: what may be had of it now
+    granularity_bytes: int  #: the unit of what is granted
+    waiting_bytes: int  #: what those who wait ask for together
 
 
 @dataclass(frozen=True, slots=True)

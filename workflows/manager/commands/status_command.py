@@ -39,7 +39,7 @@ def status(
         print_json(
             {
                 "servers": servers,
-                "pools": pools,
+                "pools": [pool.as_dict() for pool in pools],
                 "queue": queue,
                 "reservations": reservations,
                 "jobs": jobs,
@@ -48,13 +48,9 @@ def status(
         )
         return
     for pool in pools:
-        waiting = f", {format_size(pool['waiting_bytes'])} waited for" if pool["waiting_bytes"] else ""
-        size, free = format_size(pool["capacity_bytes"]), format_size(pool["free_bytes"])
-        console().print(
-            f"pool {pool['name']}: {size}, {free} free{waiting}",
-            markup=False,
-            soft_wrap=True,
-        )
+        waiting = f", {format_size(pool.waiting_bytes)} waited for" if pool.waiting_bytes else ""
+        size, free = format_size(pool.capacity_bytes), format_size(pool.free_bytes)
+        console().print(f"pool {pool.name}: {size}, {free} free{waiting}", markup=False, soft_wrap=True)
     for server in servers:
         if drained := server["drained"]:
             reason = f": {drained['reason']}" if drained["reason"] else ""

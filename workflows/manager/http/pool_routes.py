@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from forebay.manager.records import PoolSpace
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.http.peer import CurrentPeer
 
@@ -25,15 +26,9 @@ def build_pool_router(pools: Pools) -> APIRouter:
         rows = []
         for key, pool in pools.settings.pools.items():
             capacity_bytes, free_bytes = pools.capacity(key, spaces)
-            rows.append(
-                {
-                    "name": pool.name,
-                    "capacity_bytes": capacity_bytes,
-                    "free_bytes": free_bytes,
-                    "granularity_bytes": pool.granularity_bytes,
-                    "waiting_bytes": pools.waiting_bytes(key),
-                }
-            )
+            waiting_bytes = pools.waiting_bytes(key)
+            row = PoolSpace(pool.name, capacity_bytes, free_bytes, pool.granularity_bytes, waiting_bytes)
+            rows.append(row.as_dict())
         return rows
 
     @router.get("/queue")

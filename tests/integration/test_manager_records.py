@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's records have all that the manager tells, and the commands print that in the same order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.instance import CommandLineInstance
+
+#: What the manager tells of each kind, in this order.
+_FIELDS = {
+    "pools": ["name", "capacity_bytes", "free_bytes", "granularity_bytes", "waiting_bytes"],
+}
+
+
+def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
+    with CommandLineInstance(tmp_path / "root") as instance, instance.manager() as manager:
+        printed = instance.ask("status", "--all")
+        for kind, fields in _FIELDS.items():
+            told = manager._ask_list("GET", f"/{kind}")
+            assert [list(document) for document in told] == [fields], kind
+            records = getattr(manager, kind)()
+            assert json.dumps([record.as_dict() for record in records]) == json.dumps(told)
+            if kind in printed:
+                assert json.dumps(printed[kind]) == json.dumps(told)
