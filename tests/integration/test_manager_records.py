@@ -11,11 +11,14 @@ from tests.support.instance import CommandLineInstance
 #: What the manager tells of each kind, in this order.
 _FIELDS = {
     "pools": ["name", "capacity_bytes", "free_bytes", "granularity_bytes", "waiting_bytes"],
+    "queue": ["id", "name", "pool", "account", "size_bytes", "owner_uid", "created_ns", "seen_ns", "ahead"],
 }
 
 
 def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
-    with CommandLineInstance(tmp_path / "root") as instance, instance.manager() as manager:
+    with CommandLineInstance(tmp_path / "root", capacity="64MiB") as instance, instance.manager() as manager:
+        instance.ask("create", "held", "--capacity", "48MiB")
+        manager.create_or_wait("later", "48MiB", persistent=False)
         printed = instance.ask("status", "--all")
         for kind, fields in _FIELDS.items():
             told = manager._ask_list("GET", f"/{kind}")

@@ -6,7 +6,7 @@ The manager itself is `forebay.workflows.manager`.
 
 from forebay.manager.client import ManagerClient, follow_stage
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
-from forebay.manager.records import Answer, PoolSpace, QueuePlace
+from forebay.manager.records import Answer, PoolSpace, QueuePlace, QueueRow
 from forebay.manager.stage_state import StageState
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "MatchedFilesJob",
     "PoolSpace",
     "QueuePlace",
+    "QueueRow",
     "StageState",
     "StepsJob",
     "follow_stage",

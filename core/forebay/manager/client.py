@@ -21,7 +21,7 @@ from forebay.instance import Instance, server_place
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import Answer, PoolSpace, QueuePlace
+from forebay.manager.records import Answer, PoolSpace, QueuePlace, QueueRow
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
 from forebay.records import Finding, Record, ReservationInfo
@@ -162,9 +162,9 @@ class ManagerClient(Closing):
         """Lets a server make reservations again; `was_drained` says whether it made none."""
         return self._ask("POST", "/servers/undrain", body={"server": server})
 
-    def queue(self) -> list[Json]:
+    def queue(self) -> list[QueueRow]:
         """The caller's reservations that wait for space."""
-        return self._ask_list("GET", "/queue")
+        return self._ask_records(QueueRow, "/queue")
 
     def leave_queue(self, name: str) -> bool:
         """Waits no longer; False if nobody waits there."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forebay.records import Record
 
-__all__ = ["Answer", "PoolSpace", "QueuePlace"]
+__all__ = ["Answer", "PoolSpace", "QueuePlace", "QueueRow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,21 @@ class QueuePlace(Record):
     since_ns: int
     reason: str  #: why it is not made yet
     estimate_ns: int | None  #: when there will be room, by the attachments that end at a known time; None: nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow(Record):
+    """One who waits for space."""
+
+    id: int
+    name: str  #: of the reservation to be
+    pool: str
+    account: str
+    size_bytes: int
+    owner_uid: int
+    created_ns: int
+    seen_ns: int
+    ahead: int  #: how many came before
 
 
 @dataclass(frozen=True, slots=True)

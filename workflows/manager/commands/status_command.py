@@ -40,7 +40,7 @@ def status(
             {
                 "servers": servers,
                 "pools": [pool.as_dict() for pool in pools],
-                "queue": queue,
+                "queue": [row.as_dict() for row in queue],
                 "reservations": reservations,
                 "jobs": jobs,
                 "attachments": attachments,
@@ -62,8 +62,8 @@ def status(
             )
     for row in queue:
         console().print(
-            f"waits for space since {_time(row['created_ns'])}: {row['name']}, {format_size(row['size_bytes'])} for "
-            f"user {user_name(row['owner_uid'])}, {row['ahead']} before it",
+            f"waits for space since {_time(row.created_ns)}: {row.name}, {format_size(row.size_bytes)} for "
+            f"user {user_name(row.owner_uid)}, {row.ahead} before it",
             markup=False,
             soft_wrap=True,
         )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -34,9 +33,7 @@ def build_pool_router(pools: Pools) -> APIRouter:
     @router.get("/queue")
     def list_queue(peer: CurrentPeer) -> list[dict[str, Any]]:
         """Reservations of the caller's that wait for space, with how many came before; an administrator sees all."""
-        return [
-            {**asdict(row), "ahead": number} for number, row in enumerate(pools.queue()) if peer.may_see(row.owner_uid)
-        ]
+        return [row.as_dict() for row in pools.queue() if peer.may_see(row.owner_uid)]
 
     @router.delete("/queue/{name:path}")
     def leave_queue(name: str, peer: CurrentPeer) -> dict[str, Any]:
