@@ -114,7 +114,7 @@ def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance
     assert ask(instance, "attach", "shared", "analysis") == "not_found"
     assert ask(instance, "attach", "missing", "analysis") == "not_found"
     instance.ask("share", "shared", "--group", str(account.pw_uid), "--rights", "read")  # as_user's only group
-    assert ask(instance, "attach", "shared", "analysis")["owner_uid"] == account.pw_uid
+    assert ask(instance, "attach", "shared", "analysis").owner_uid == account.pw_uid
     refused = instance.run("destroy", "shared")
     assert "in use by analysis" in refused.stderr
     assert ask(instance, "detach", "shared", "analysis") is True

@@ -10,6 +10,18 @@ from tests.support.instance import CommandLineInstance
 
 #: What the manager tells of each kind, in this order.
 _FIELDS = {
+    "attachments": [
+        "reservation",
+        "kind",
+        "holder",
+        "owner_uid",
+        "pid",
+        "process",
+        "ttl_seconds",
+        "expires_ns",
+        "created_ns",
+        "id",
+    ],
     "pools": ["name", "capacity_bytes", "free_bytes", "granularity_bytes", "waiting_bytes"],
     "queue": ["id", "name", "pool", "account", "size_bytes", "owner_uid", "created_ns", "seen_ns", "ahead"],
 }
@@ -18,6 +30,9 @@ _FIELDS = {
 def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
     with CommandLineInstance(tmp_path / "root", capacity="64MiB") as instance, instance.manager() as manager:
         instance.ask("create", "held", "--capacity", "48MiB")
+        row = manager.attach("held", "test", ttl_seconds=3600)
+        assert manager.attachments() == [row]
+        assert instance.ask("attach", "held", "--as", "other")["attachment"] == manager.attachments()[1].as_dict()
         manager.create_or_wait("later", "48MiB", persistent=False)
         printed = instance.ask("status", "--all")
         for kind, fields in _FIELDS.items():

@@ -6,11 +6,13 @@ The manager itself is `forebay.workflows.manager`.
 
 from forebay.manager.client import ManagerClient, follow_stage
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
-from forebay.manager.records import Answer, PoolSpace, QueuePlace, QueueRow
+from forebay.manager.records import Answer, AttachmentKind, AttachmentRow, PoolSpace, QueuePlace, QueueRow
 from forebay.manager.stage_state import StageState
 
 __all__ = [
     "Answer",
+    "AttachmentKind",
+    "AttachmentRow",
     "FilesJob",
     "Job",
     "ManagerClient",

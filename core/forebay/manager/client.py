@@ -21,7 +21,7 @@ from forebay.instance import Instance, server_place
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import Answer, PoolSpace, QueuePlace, QueueRow
+from forebay.manager.records import Answer, AttachmentRow, PoolSpace, QueuePlace, QueueRow
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
 from forebay.records import Finding, Record, ReservationInfo
@@ -213,7 +213,7 @@ class ManagerClient(Closing):
 
     def attach(
         self, reservation: str, holder: str, *, pid: int | None = None, ttl_seconds: float | None = None
-    ) -> Json:
+    ) -> AttachmentRow:
         """Keeps a reservation in use until the process ends, for a time, or until `detach`; the same holder renews.
 
         Raises
@@ -233,21 +233,21 @@ class ManagerClient(Closing):
             "process": identity,
             "ttl_seconds": ttl_seconds,
         }
-        return self._ask("POST", "/attachments", body=request)
+        return AttachmentRow.from_native(self._ask("POST", "/attachments", body=request))
 
-    def extend(self, reservation: str, holder: str, *, ttl_seconds: float | None) -> Json:
+    def extend(self, reservation: str, holder: str, *, ttl_seconds: float | None) -> AttachmentRow:
         """Lets an attachment last this long from now; None: until `detach`."""
         request = {"reservation": reservation, "holder": holder, "ttl_seconds": ttl_seconds}
-        return self._ask("POST", "/attachments/extend", body=request)
+        return AttachmentRow.from_native(self._ask("POST", "/attachments/extend", body=request))
 
     def detach(self, reservation: str, holder: str) -> bool:
         """Ends an attachment; False if there was none."""
         request = {"reservation": reservation, "holder": holder}
         return bool(self._ask("POST", "/attachments/detach", body=request)["detached"])
 
-    def attachments(self) -> list[Json]:
+    def attachments(self) -> list[AttachmentRow]:
         """The caller's attachments, and those to the caller's reservations."""
-        return self._ask_list("GET", "/attachments")
+        return self._ask_records(AttachmentRow, "/attachments")
 
     def why(self, what: str) -> list[Answer]:
         """What a reservation, job or stage waits for."""

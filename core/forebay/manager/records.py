@@ -4,10 +4,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from forebay.records import Record
 
-__all__ = ["Answer", "PoolSpace", "QueuePlace", "QueueRow"]
+__all__ = ["Answer", "AttachmentKind", "AttachmentRow", "PoolSpace", "QueuePlace", "QueueRow"]
+
+
+class AttachmentKind(StrEnum):
+    """Who ends an attachment."""
+
+    USER = "user"  #: whoever made it, the end of its process, or its time
+    JOB = "job"  #: the scheduler, when it is through with the job
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRow(Record):
+    """One holder of a reservation."""
+
+    reservation: str
+    kind: AttachmentKind
+    holder: str  #: what its user calls it, or the job
+    owner_uid: int
+    pid: int | None = None  #: the process that it ends with
+    process: str | None = None  #: which one: see forebay.manager.process_identity
+    ttl_seconds: float | None = None  #: how long it lasts after it was made or extended
+    expires_ns: int | None = None
+    created_ns: int = 0
+    id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from typing import Any, cast
 
 import pytest
 
+from forebay.manager.records import AttachmentKind, AttachmentRow
 from forebay.records import ServerInfo
-from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, ReservationRow
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.database.states import JobState, ReservationState

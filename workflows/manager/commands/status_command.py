@@ -14,6 +14,7 @@ from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json, print_table
 from forebay.cli.shares import user_name
 from forebay.manager.client import ManagerClient
+from forebay.manager.records import AttachmentKind, AttachmentRow
 from forebay.sizes import format_size
 
 __all__ = ["status"]
@@ -43,7 +44,7 @@ def status(
                 "queue": [row.as_dict() for row in queue],
                 "reservations": reservations,
                 "jobs": jobs,
-                "attachments": attachments,
+                "attachments": [row.as_dict() for row in attachments],
             }
         )
         return
@@ -108,14 +109,14 @@ def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _attachment_row(row: dict[str, Any]) -> tuple[str, ...]:
-    if row["pid"] is not None:
-        until = f"process {row['pid']} ends"
-    elif row["expires_ns"] is not None:
-        until = _time(row["expires_ns"])
+def _attachment_row(row: AttachmentRow) -> tuple[str, ...]:
+    if row.pid is not None:
+        until = f"process {row.pid} ends"
+    elif row.expires_ns is not None:
+        until = _time(row.expires_ns)
     else:
-        until = "the job is over" if row["kind"] == "job" else "it is detached"
-    return row["reservation"], row["holder"], user_name(row["owner_uid"]), _time(row["created_ns"]), until
+        until = "the job is over" if row.kind is AttachmentKind.JOB else "it is detached"
+    return row.reservation, row.holder, user_name(row.owner_uid), _time(row.created_ns), until
 
 
 def _time(since_ns: int) -> str:
