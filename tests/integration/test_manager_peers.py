@@ -59,7 +59,7 @@ def ask(instance: CommandLineInstance, method: str, *arguments: Any, **options: 
 def test_only_administrators_drain_the_server(instance: CommandLineInstance) -> None:
     assert ask(instance, "drain", "mine alone") == "permission_denied"
     assert ask(instance, "undrain") == "permission_denied"
-    assert ask(instance, "servers")[0]["drained"] is None
+    assert ask(instance, "servers")[0].drained is None
 
 
 def test_what_belongs_to_another_user_is_refused(instance: CommandLineInstance, tmp_path: Path) -> None:

@@ -23,6 +23,17 @@ _FIELDS = {
         "id",
     ],
     "pools": ["name", "capacity_bytes", "free_bytes", "granularity_bytes", "waiting_bytes"],
+    "servers": [
+        "server",
+        "uuid",
+        "address",
+        "drained",
+        "retired",
+        "away_since_ns",
+        "capacity_bytes",
+        "free_bytes",
+        "reservations",
+    ],
     "queue": ["id", "name", "pool", "account", "size_bytes", "owner_uid", "created_ns", "seen_ns", "ahead"],
 }
 
@@ -33,6 +44,9 @@ def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
         row = manager.attach("held", "test", ttl_seconds=3600)
         assert manager.attachments() == [row]
         assert instance.ask("attach", "held", "--as", "other")["attachment"] == manager.attachments()[1].as_dict()
+        drained = instance.ask("drain", "--reason", "new disks")["drained"]
+        assert list(drained) == ["server", "reason", "by_uid", "since_ns"]
+        assert instance.ask("servers")["servers"][0]["drained"] == drained == manager.drain("new disks").as_dict()
         manager.create_or_wait("later", "48MiB", persistent=False)
         printed = instance.ask("status", "--all")
         for kind, fields in _FIELDS.items():

@@ -6,21 +6,40 @@ The manager itself is `forebay.workflows.manager`.
 
 from forebay.manager.client import ManagerClient, follow_stage
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
-from forebay.manager.records import Answer, AttachmentKind, AttachmentRow, PoolSpace, QueuePlace, QueueRow
+from forebay.manager.records import (
+    Answer,
+    AttachmentKind,
+    AttachmentRow,
+    Drain,
+    GivenUp,
+    PoolServer,
+    PoolSpace,
+    QueuePlace,
+    QueueRow,
+    Retirement,
+    ServerStatus,
+    Undrained,
+)
 from forebay.manager.stage_state import StageState
 
 __all__ = [
     "Answer",
     "AttachmentKind",
     "AttachmentRow",
+    "Drain",
     "FilesJob",
+    "GivenUp",
     "Job",
     "ManagerClient",
     "MatchedFilesJob",
+    "PoolServer",
     "PoolSpace",
     "QueuePlace",
     "QueueRow",
+    "Retirement",
+    "ServerStatus",
     "StageState",
     "StepsJob",
+    "Undrained",
     "follow_stage",
 ]

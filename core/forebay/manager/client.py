@@ -21,7 +21,19 @@ from forebay.instance import Instance, server_place
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import Answer, AttachmentRow, PoolSpace, QueuePlace, QueueRow
+from forebay.manager.records import (
+    Answer,
+    AttachmentRow,
+    Drain,
+    GivenUp,
+    PoolServer,
+    PoolSpace,
+    QueuePlace,
+    QueueRow,
+    Retirement,
+    ServerStatus,
+    Undrained,
+)
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
 from forebay.records import Finding, Record, ReservationInfo
@@ -129,21 +141,21 @@ class ManagerClient(Closing):
         """The pools, with what of each is free."""
         return self._ask_records(PoolSpace, "/pools")
 
-    def servers(self) -> list[Json]:
-        """The servers: `drained` is null, or says since when and why it makes no new reservations."""
-        return self._ask_list("GET", "/servers")
+    def servers(self) -> list[ServerStatus]:
+        """The servers: `drained` is None, or says since when and why it makes no new reservations."""
+        return self._ask_records(ServerStatus, "/servers")
 
-    def join(self, name: str, address: str) -> Json:
+    def join(self, name: str, address: str) -> PoolServer:
         """Has a server of this name, at ``"HOST:PORT"``, in the pool from now on; idempotent."""
-        return self._ask("POST", "/servers", body={"name": name, "address": address})
+        return PoolServer.from_native(self._ask("POST", "/servers", body={"name": name, "address": address}))
 
-    def retire(self, name: str) -> Json:
+    def retire(self, name: str) -> Retirement:
         """Lets a server of the pool take nothing new, and leave the pool with its last reservation."""
-        return self._ask("POST", f"/servers/{quote(name, safe='')}/retire")
+        return Retirement.from_native(self._ask("POST", f"/servers/{quote(name, safe='')}/retire"))
 
-    def forget_server(self, name: str) -> Json:
+    def forget_server(self, name: str) -> GivenUp:
         """Gives up a server of the pool that will not come back, with its reservations."""
-        return self._ask("DELETE", f"/servers/{quote(name, safe='')}")
+        return GivenUp.from_native(self._ask("DELETE", f"/servers/{quote(name, safe='')}"))
 
     def files_on_node(self, job: str, node: str) -> Json:
         """What a node of a Slurm job mounts; for root of that node. `state` is "none", "wait" or "mount"."""
@@ -154,13 +166,14 @@ class ManagerClient(Closing):
         body = {"job": job, "run": run, "node": node, "state": state, "reason": reason}
         return self._ask("POST", "/slurm/nodes/report", body=body)
 
-    def drain(self, reason: str = "", server: str = "") -> Json:
+    def drain(self, reason: str = "", server: str = "") -> Drain:
         """Lets a server make no new reservations; "": the one on the manager's node."""
-        return self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})
+        answer = self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})
+        return Drain.from_native(answer["drained"])
 
-    def undrain(self, server: str = "") -> Json:
+    def undrain(self, server: str = "") -> Undrained:
         """Lets a server make reservations again; `was_drained` says whether it made none."""
-        return self._ask("POST", "/servers/undrain", body={"server": server})
+        return Undrained.from_native(self._ask("POST", "/servers/undrain", body={"server": server}))
 
     def queue(self) -> list[QueueRow]:
         """The caller's reservations that wait for space."""

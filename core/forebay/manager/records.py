@@ -8,7 +8,20 @@ from enum import StrEnum
 
 from forebay.records import Record
 
-__all__ = ["Answer", "AttachmentKind", "AttachmentRow", "PoolSpace", "QueuePlace", "QueueRow"]
+__all__ = [
+    "Answer",
+    "AttachmentKind",
+    "AttachmentRow",
+    "Drain",
+    "GivenUp",
+    "PoolServer",
+    "PoolSpace",
+    "QueuePlace",
+    "QueueRow",
+    "Retirement",
+    "ServerStatus",
+    "Undrained",
+]
 
 
 class AttachmentKind(StrEnum):
@@ -32,6 +45,73 @@ class AttachmentRow(Record):
     expires_ns: int | None = None
     created_ns: int = 0
     id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain(Record):
+    """A server that takes no new grants."""
+
+    server: str
+    reason: str
+    by_uid: int
+    since_ns: int
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"server {self.server} is drained{f' ({self.reason})' if self.reason else ''} and makes no reservations"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus(Record):
+    """A server of the pool, as the manager sees it."""
+
+    server: str  #: its name
+    uuid: str  #: of its root
+    address: str  #: HOST:PORT; "": there is no pool of servers
+    drained: Drain | None
+    retired: bool
+    away_since_ns: int | None  #: None: it answers
+    capacity_bytes: int
+    free_bytes: int
+    reservations: int  #: how many have something there
+
+
+@dataclass(frozen=True, slots=True)
+class PoolServer(Record):
+    """A server that has joined."""
+
+    name: str
+    address: str  #: HOST:PORT
+    root_uuid: str
+    joined_ns: int
+    retired: bool = False  #: takes nothing new, and leaves with its last reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Undrained(Record):
+    """A server that makes reservations again."""
+
+    server: str
+    was_drained: bool  #: False: it did before
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement(Record):
+    """A server that takes nothing new."""
+
+    server: str
+    reservations: tuple[str, ...]  #: with the last of which it leaves
+    left: bool  #: it is not in the pool any more
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp(Record):
+    """A server that will not come back, and what became of its reservations."""
+
+    server: str
+    lost: tuple[str, ...]  #: whose home it was: gone with it
+    damaged: tuple[str, ...]  #: that had only a share there
 
 
 @dataclass(frozen=True, slots=True)

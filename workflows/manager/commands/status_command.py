@@ -39,7 +39,7 @@ def status(
     if as_json:
         print_json(
             {
-                "servers": servers,
+                "servers": [server.as_dict() for server in servers],
                 "pools": [pool.as_dict() for pool in pools],
                 "queue": [row.as_dict() for row in queue],
                 "reservations": reservations,
@@ -53,10 +53,10 @@ def status(
         size, free = format_size(pool.capacity_bytes), format_size(pool.free_bytes)
         console().print(f"pool {pool.name}: {size}, {free} free{waiting}", markup=False, soft_wrap=True)
     for server in servers:
-        if drained := server["drained"]:
-            reason = f": {drained['reason']}" if drained["reason"] else ""
+        if drained := server.drained:
+            reason = f": {drained.reason}" if drained.reason else ""
             console().print(
-                f"server {server['server']} is drained since {_time(drained['since_ns'])}{reason}; it makes no new "
+                f"server {server.server} is drained since {_time(drained.since_ns)}{reason}; it makes no new "
                 "reservations",
                 markup=False,
                 soft_wrap=True,

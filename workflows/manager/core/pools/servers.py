@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 import sqlalchemy as sql
@@ -27,6 +26,7 @@ from forebay.errors import (
     NotFoundError,
     RefusedError,
 )
+from forebay.manager.records import PoolServer
 from forebay.records import ReservationInfo, ServerInfo
 from forebay.workflows.manager.core.database.database import Database, ReservationRow, metadata
 from forebay.workflows.manager.core.database.drains import DrainTable
@@ -35,7 +35,7 @@ from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.pools.server_name import server_name
 
-__all__ = ["PoolServer", "Servers", "server_text", "side_by_side"]
+__all__ = ["Servers", "server_text", "side_by_side"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +52,6 @@ _servers = sql.Table(
     sql.Column("joined_ns", sql.BigInteger, nullable=False),
     sql.Column("retired", sql.Boolean, nullable=False),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PoolServer:
-    """A server that has joined."""
-
-    name: str
-    address: str  #: HOST:PORT
-    root_uuid: str
-    joined_ns: int
-    retired: bool = False  #: takes nothing new, and leaves with its last reservation
 
 
 def server_text(name: str) -> str:
