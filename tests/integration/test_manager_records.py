@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 from tests.support.instance import CommandLineInstance
+from tests.support.load import until
+from tests.support.slurm_calls import SlurmCalls
 
 #: What the manager tells of each kind, in this order.
 _FIELDS = {
@@ -23,6 +25,24 @@ _FIELDS = {
         "id",
     ],
     "pools": ["name", "capacity_bytes", "free_bytes", "granularity_bytes", "waiting_bytes"],
+    "jobs": [
+        "id",
+        "token",
+        "run",
+        "state",
+        "owner_uid",
+        "owner_gid",
+        "capacity_bytes",
+        "reservation",
+        "directives",
+        "stages",
+        "reason",
+        "created_ns",
+        "changed_ns",
+        "quiet",
+        "node_count",
+        "deadline_ns",
+    ],
     "servers": [
         "server",
         "uuid",
@@ -39,15 +59,19 @@ _FIELDS = {
 
 
 def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
-    with CommandLineInstance(tmp_path / "root", capacity="64MiB") as instance, instance.manager() as manager:
-        instance.ask("create", "held", "--capacity", "48MiB")
+    instance = CommandLineInstance(tmp_path / "root", capacity="256MiB")
+    slurm = SlurmCalls(tmp_path, instance)
+    with instance, instance.manager() as manager:
+        until((instance.root / "slurm" / "snapshot").exists, "the snapshot")
+        slurm.set_up("17", slurm.script("#DW jobdw capacity=64MiB access_mode=striped type=scratch"))
+        instance.ask("create", "held", "--capacity", "128MiB")
         row = manager.attach("held", "test", ttl_seconds=3600)
-        assert manager.attachments() == [row]
-        assert instance.ask("attach", "held", "--as", "other")["attachment"] == manager.attachments()[1].as_dict()
+        assert manager.attachments()[-1] == row
+        assert instance.ask("attach", "held", "--as", "other")["attachment"] == manager.attachments()[-1].as_dict()
         drained = instance.ask("drain", "--reason", "new disks")["drained"]
         assert list(drained) == ["server", "reason", "by_uid", "since_ns"]
         assert instance.ask("servers")["servers"][0]["drained"] == drained == manager.drain("new disks").as_dict()
-        manager.create_or_wait("later", "48MiB", persistent=False)
+        manager.create_or_wait("later", "128MiB", persistent=False)
         printed = instance.ask("status", "--all")
         for kind, fields in _FIELDS.items():
             told = manager._ask_list("GET", f"/{kind}")

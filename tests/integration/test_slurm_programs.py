@@ -241,7 +241,7 @@ def test_rules_of_a_batch_jobs_environment_are_directives(
     slurm.ask("pre_run", "--token", "7", "--job", script)
     with instance.manager() as manager:
         (job,) = manager.jobs()
-    streams = [(stream["stream"], stream["every"], stream["destination"]) for stream in job["directives"]["streams"]]
+    streams = [(stream["stream"], stream["every"], stream["destination"]) for stream in job.directives["streams"]]
     assert streams == [("flow", 2, f"{tmp_path}/a.7"), ("probe", None, f"{tmp_path}/b")]
 
 

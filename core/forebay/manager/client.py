@@ -26,6 +26,7 @@ from forebay.manager.records import (
     AttachmentRow,
     Drain,
     GivenUp,
+    JobRow,
     PoolServer,
     PoolSpace,
     QueuePlace,
@@ -266,9 +267,9 @@ class ManagerClient(Closing):
         """What a reservation, job or stage waits for."""
         return self._ask_records(Answer, "/why", query={"what": what})
 
-    def jobs(self) -> list[Json]:
+    def jobs(self) -> list[JobRow]:
         """The caller's jobs of a scheduler."""
-        return self._ask_list("GET", "/jobs")
+        return self._ask_records(JobRow, "/jobs")
 
     def shut_down(self, *, force: bool) -> tuple[list[str], list[str]]:
         """Destroys what is not persistent, and asks the manager to end; returns what was destroyed, and what is to be

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from forebay.records import Record
 
@@ -14,14 +15,51 @@ __all__ = [
     "AttachmentRow",
     "Drain",
     "GivenUp",
+    "JobRow",
+    "JobState",
     "PoolServer",
     "PoolSpace",
     "QueuePlace",
     "QueueRow",
+    "ReservationState",
     "Retirement",
     "ServerStatus",
     "Undrained",
 ]
+
+
+class ReservationState(StrEnum):
+    """What is to become of a reservation, or has."""
+
+    CREATING = "creating"  #: asked for; whether the server has it is not known yet
+    PRESENT = "present"  #: the server has it
+    DESTROYING = "destroying"  #: to be gone; whether it is, is not known yet
+    LOST = "lost"  #: should be there, but the server does not have it
+
+
+class JobState(StrEnum):
+    """How far a job of a scheduler has come; the order is that of a job's life."""
+
+    SETUP = "setup"  #: its reservation is being made
+    DATA_IN = "data_in"  #: files are staged in
+    PRE_RUN = "pre_run"  #: all is ready; it may run
+    RUNNING = "running"
+    POST_RUN = "post_run"  #: it is over; its last processes are waited for
+    DATA_OUT = "data_out"  #: what it is to keep is staged out
+    DRAINED = "drained"  #: all of that has its receipts
+    GONE = "gone"  #: its reservation was destroyed
+    WAITING = "waiting"  #: there was no room for it; the scheduler is asked to set it up again when there is
+    KEPT = "kept"  #: the scheduler is through with it, but its data could not be staged out and lies here still
+
+    @property
+    def is_final(self) -> bool:
+        """The scheduler hears no more of it."""
+        return self in (JobState.GONE, JobState.KEPT, JobState.WAITING)
+
+    @property
+    def may_have_run(self) -> bool:
+        """Its processes may have written."""
+        return self in (JobState.RUNNING, JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED)
 
 
 class AttachmentKind(StrEnum):
@@ -45,6 +83,33 @@ class AttachmentRow(Record):
     expires_ns: int | None = None
     created_ns: int = 0
     id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow(Record):
+    """One run of a job."""
+
+    id: int
+    token: str  #: the scheduler's name of the job
+    run: int  #: 1, and one more each time that the token comes back
+    state: JobState
+    owner_uid: int
+    owner_gid: int
+    capacity_bytes: int  #: as asked for; 0: it has no reservation
+    reservation: str  #: its name; "" if it has none
+    directives: dict[str, Any]
+    stages: dict[str, int]  #: number of the stage that does a directive, by "in N", "out N", "stream N"
+    reason: str  #: why it stands still, for people; "" if it does not
+    created_ns: int
+    changed_ns: int
+    quiet: bool  #: its processes are known to be gone
+    node_count: int  #: on how many nodes it runs; 0: it has not run
+    deadline_ns: int | None = None  #: when its state ends at the latest; None: that is the scheduler's to say
+
+    @property
+    def holder(self) -> str:
+        """The name of its attachments."""
+        return f"job {self.token}" if self.run == 1 else f"job {self.token}, run {self.run}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json, print_table
 from forebay.cli.shares import user_name
 from forebay.manager.client import ManagerClient
-from forebay.manager.records import AttachmentKind, AttachmentRow
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobRow, JobState
 from forebay.sizes import format_size
 
 __all__ = ["status"]
@@ -35,7 +35,7 @@ def status(
         attachments = manager.attachments()
         pools, queue, reservations = manager.pools(), manager.queue(), manager.reservations()
         servers = manager.servers()
-        jobs = [job for job in manager.jobs() if all_jobs or job["state"] != "gone"]
+        jobs = [job for job in manager.jobs() if all_jobs or job.state is not JobState.GONE]
     if as_json:
         print_json(
             {
@@ -43,7 +43,7 @@ def status(
                 "pools": [pool.as_dict() for pool in pools],
                 "queue": [row.as_dict() for row in queue],
                 "reservations": reservations,
-                "jobs": jobs,
+                "jobs": [job.as_dict() for job in jobs],
                 "attachments": [row.as_dict() for row in attachments],
             }
         )
@@ -96,16 +96,16 @@ def _reservation_row(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
+def _job_row(job: JobRow) -> tuple[str, ...]:
     return (
-        job["token"],
-        str(job["run"]),
-        user_name(job["owner_uid"]),
-        job["state"],
-        format_size(job["capacity_bytes"]),
-        job["reservation"],
-        _time(job["changed_ns"]),
-        job["reason"],
+        job.token,
+        str(job.run),
+        user_name(job.owner_uid),
+        job.state,
+        format_size(job.capacity_bytes),
+        job.reservation,
+        _time(job.changed_ns),
+        job.reason,
     )
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import sqlalchemy as sql
 
 from forebay.errors import BusyError, NoSpaceError, NotFoundError, RefusedError
-from forebay.manager.records import AttachmentKind, AttachmentRow
+from forebay.manager.records import AttachmentKind, AttachmentRow, ReservationState
 from forebay.workflows.manager.core.access import is_administrator
 from forebay.workflows.manager.core.database.database import Database, metadata, reservations_table
-from forebay.workflows.manager.core.database.states import ReservationState
 
 __all__ = ["AttachmentTable", "UnattachedRow"]
 

@@ -23,10 +23,10 @@ import sqlalchemy as sql
 
 from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.fail_point import fail_point
+from forebay.manager.records import ReservationState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.database.database_engine import DatabasePlace, connect_to, readable_error
 from forebay.workflows.manager.core.database.schema import check_and_make, metadata, try_change
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.database.touched_rows import TouchedRows
 
 __all__ = [

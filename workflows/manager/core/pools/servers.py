@@ -26,11 +26,10 @@ from forebay.errors import (
     NotFoundError,
     RefusedError,
 )
-from forebay.manager.records import PoolServer
+from forebay.manager.records import PoolServer, ReservationState
 from forebay.records import ReservationInfo, ServerInfo
 from forebay.workflows.manager.core.database.database import Database, ReservationRow, metadata
 from forebay.workflows.manager.core.database.drains import DrainTable
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.pools.server_name import server_name
