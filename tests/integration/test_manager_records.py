@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from forebay.manager import MemberRow, ReservationRow, ReservationState
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls
@@ -42,6 +43,22 @@ _FIELDS = {
         "quiet",
         "node_count",
         "deadline_ns",
+    ],
+    "reservations": [
+        "name",
+        "capacity_bytes",
+        "persistent",
+        "owner_uid",
+        "owner_gid",
+        "state",
+        "id",
+        "force",
+        "created_ns",
+        "files_bytes",
+        "pool",
+        "account",
+        "server",
+        "members",
     ],
     "servers": [
         "server",
@@ -80,3 +97,11 @@ def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
             assert json.dumps([record.as_dict() for record in records]) == json.dumps(told)
             if kind in printed:
                 assert json.dumps(printed[kind]) == json.dumps(told)
+
+
+def test_reservation_on_several_servers_survives_json() -> None:
+    members = (MemberRow("", "u1", 1), MemberRow("ssd2", "u2", 2, lost=True))
+    row = ReservationRow(
+        "wide", 3, persistent=True, owner_uid=1, owner_gid=1, state=ReservationState.PRESENT, members=members
+    )
+    assert ReservationRow.from_native(json.loads(json.dumps(row.as_dict()))) == row

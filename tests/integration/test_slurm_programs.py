@@ -284,7 +284,7 @@ def test_a_jobs_account_is_what_slurm_has_for_it(tmp_path: Path, instance: Comma
             slurm.say("2", "PENDING")
             assert setup.wait(60) == 0
         with instance.manager() as manager:
-            assert [row["account"] for row in manager.reservations()] == ["rich"]
+            assert [row.account for row in manager.reservations()] == ["rich"]
         unknown = slurm.call("setup", *slurm.setup_arguments("3", script))
         assert (unknown.returncode, unknown.stdout) == (1, "Slurm knows no job 3\n")
 

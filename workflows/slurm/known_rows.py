@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from forebay.manager.records import AttachmentKind, AttachmentRow, JobRow, JobState, ReservationState
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 
 __all__ = ["KnownRows"]

@@ -6,8 +6,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from forebay.manager.records import JobRow, JobState
-from forebay.workflows.manager.core.database.database import ReservationRow
+from forebay.manager.records import JobRow, JobState, ReservationRow
 
 __all__ = ["PoolState", "Session", "Use", "session_of_job", "session_of_persistent"]
 

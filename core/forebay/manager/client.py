@@ -31,6 +31,7 @@ from forebay.manager.records import (
     PoolSpace,
     QueuePlace,
     QueueRow,
+    ReservationRow,
     Retirement,
     ServerStatus,
     Undrained,
@@ -129,9 +130,9 @@ class ManagerClient(Closing):
         """Destroys a reservation; says whether it existed, and else which names are near."""
         return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
 
-    def reservations(self) -> list[Json]:
+    def reservations(self) -> list[ReservationRow]:
         """The caller's reservations, as they were asked for."""
-        return self._ask_list("GET", "/reservations")
+        return self._ask_records(ReservationRow, "/reservations")
 
     def usable_reservations(self) -> tuple[list[ReservationInfo], list[str]]:
         """What the caller may read at least, on all servers, as these know it; and the servers that are away."""

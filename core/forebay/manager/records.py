@@ -17,10 +17,12 @@ __all__ = [
     "GivenUp",
     "JobRow",
     "JobState",
+    "MemberRow",
     "PoolServer",
     "PoolSpace",
     "QueuePlace",
     "QueueRow",
+    "ReservationRow",
     "ReservationState",
     "Retirement",
     "ServerStatus",
@@ -60,6 +62,50 @@ class JobState(StrEnum):
     def may_have_run(self) -> bool:
         """Its processes may have written."""
         return self in (JobState.RUNNING, JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow(Record):
+    """What one server gives to a reservation that lies on several."""
+
+    server: str  #: of the pool; "" is the manager's own
+    root_uuid: str
+    size_bytes: int  #: for streams; of the home with what is kept for journals
+    lost: bool = False  #: the server will not come back, or does not have it any more
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRow(Record):
+    """A reservation as it was asked for."""
+
+    name: str
+    capacity_bytes: int
+    persistent: bool
+    owner_uid: int
+    owner_gid: int
+    state: ReservationState = ReservationState.CREATING
+    id: str = ""  #: the server's, once it is known
+    force: bool = False  #: of a destroy
+    created_ns: int = 0
+    files_bytes: int = 0
+    pool: str = ""  #: "" is the default pool
+    account: str = ""  #: "" is none
+    server: str = ""  #: of the pool, that has it, or is its home; "" is the manager's own
+    members: tuple[MemberRow, ...] = ()  #: of one on several servers, the home first; empty: `server` has all of it
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """All that have some of it, the home first; also those that are lost."""
+        return tuple(member.server for member in self.members) or (self.server,)
+
+    def member_on(self, server: str) -> MemberRow | None:
+        """What a server gives to it, if it lies on several."""
+        return next((member for member in self.members if member.server == server), None)
+
+    def has_lost(self, server: str) -> bool:
+        """Whether what a server gave to it is lost."""
+        member = self.member_on(server)
+        return member is not None and member.lost
 
 
 class AttachmentKind(StrEnum):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from forebay.errors import AlreadyExistsError, BusyError, DisconnectedError, InvalidArgumentError, NoSpaceError
-from forebay.manager.records import GivenUp, ReservationState
+from forebay.manager.records import GivenUp, MemberRow, ReservationRow, ReservationState
 from forebay.records import Severity
-from forebay.workflows.manager.core.database.database import Database, Held, MemberRow, ReservationRow
+from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import PlacementRequest, ServerSpace, dealt_bytes, place
 from forebay.workflows.manager.core.pools.servers import Servers

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError, PermissionDeniedError
-from forebay.manager.records import QueueRow
-from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
+from forebay.manager.records import QueueRow, ReservationRow
+from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.core.pools.placement import ServerSpace

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.manager.records import AttachmentKind, AttachmentRow, JobState, ReservationState
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobState, ReservationRow, ReservationState
 from forebay.records import ServerInfo
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.pools import Pools

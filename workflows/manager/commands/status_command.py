@@ -6,7 +6,7 @@ waits for, and attachments.
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json, print_table
 from forebay.cli.shares import user_name
 from forebay.manager.client import ManagerClient
-from forebay.manager.records import AttachmentKind, AttachmentRow, JobRow, JobState
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobRow, JobState, ReservationRow
 from forebay.sizes import format_size
 
 __all__ = ["status"]
@@ -42,7 +42,7 @@ def status(
                 "servers": [server.as_dict() for server in servers],
                 "pools": [pool.as_dict() for pool in pools],
                 "queue": [row.as_dict() for row in queue],
-                "reservations": reservations,
+                "reservations": [row.as_dict() for row in reservations],
                 "jobs": [job.as_dict() for job in jobs],
                 "attachments": [row.as_dict() for row in attachments],
             }
@@ -83,16 +83,16 @@ def status(
     )
 
 
-def _reservation_row(row: dict[str, Any]) -> tuple[str, ...]:
+def _reservation_row(row: ReservationRow) -> tuple[str, ...]:
     return (
-        row["name"],
-        user_name(row["owner_uid"]),
-        row["state"],
-        format_size(row["capacity_bytes"]),
-        format_size(row["files_bytes"]),
-        "persistent" if row["persistent"] else "job",
-        row["pool"] or "default",
-        _time(row["created_ns"]),
+        row.name,
+        user_name(row.owner_uid),
+        row.state,
+        format_size(row.capacity_bytes),
+        format_size(row.files_bytes),
+        "persistent" if row.persistent else "job",
+        row.pool or "default",
+        _time(row.created_ns),
     )
 
 

@@ -8,12 +8,21 @@ from collections.abc import Callable, Iterator
 
 from forebay.durations import format_duration
 from forebay.errors import NotFoundError
-from forebay.manager.records import Answer, AttachmentRow, Drain, JobRow, JobState, QueueRow, ReservationState
+from forebay.manager.records import (
+    Answer,
+    AttachmentRow,
+    Drain,
+    JobRow,
+    JobState,
+    QueueRow,
+    ReservationRow,
+    ReservationState,
+)
 from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.core.database.database import Database, StageRow
 from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.database.queue_table import QueueTable

@@ -8,9 +8,9 @@ import time
 import sqlalchemy as sql
 
 from forebay.errors import NoSpaceError, PermissionDeniedError
-from forebay.manager.records import QueueRow
+from forebay.manager.records import QueueRow, ReservationRow
 from forebay.workflows.manager.core.access import is_administrator
-from forebay.workflows.manager.core.database.database import Database, ReservationRow, metadata
+from forebay.workflows.manager.core.database.database import Database, metadata
 
 __all__ = ["QueueTable"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forebay.errors import NoSpaceError
-from forebay.manager.records import Drain, QueuePlace, QueueRow
+from forebay.manager.records import Drain, QueuePlace, QueueRow, ReservationRow
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
+from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.core.pools.placement import Placement, ServerSpace, dealt_bytes

@@ -26,9 +26,9 @@ from forebay.errors import (
     NotFoundError,
     RefusedError,
 )
-from forebay.manager.records import PoolServer, ReservationState
+from forebay.manager.records import PoolServer, ReservationRow, ReservationState
 from forebay.records import ReservationInfo, ServerInfo
-from forebay.workflows.manager.core.database.database import Database, ReservationRow, metadata
+from forebay.workflows.manager.core.database.database import Database, metadata
 from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_link import ServerLink

@@ -25,13 +25,13 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.manager.jobs import Job, StepsJob
-from forebay.manager.records import GivenUp, PoolServer, QueuePlace, ReservationState
+from forebay.manager.records import GivenUp, MemberRow, PoolServer, QueuePlace, ReservationRow, ReservationState
 from forebay.names import check_name
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.core.access import Peer, is_administrator, may_use
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, MemberRow, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.admission import FullError
