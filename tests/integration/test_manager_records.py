@@ -44,6 +44,21 @@ _FIELDS = {
         "node_count",
         "deadline_ns",
     ],
+    "receipts": [
+        "format",
+        "version",
+        "forebay",
+        "stage",
+        "uid",
+        "begun_ns",
+        "job",
+        "ended_ns",
+        "result",
+        "files",
+        "size_bytes",
+        "crc32c",
+        "path",
+    ],
     "reservations": [
         "name",
         "capacity_bytes",
@@ -78,25 +93,29 @@ _FIELDS = {
 def test_records_become_the_json_that_the_manager_tells(tmp_path: Path) -> None:
     instance = CommandLineInstance(tmp_path / "root", capacity="256MiB")
     slurm = SlurmCalls(tmp_path, instance)
-    with instance, instance.manager() as manager:
+    with instance:
         until((instance.root / "slurm" / "snapshot").exists, "the snapshot")
         slurm.set_up("17", slurm.script("#DW jobdw capacity=64MiB access_mode=striped type=scratch"))
-        instance.ask("create", "held", "--capacity", "128MiB")
-        row = manager.attach("held", "test", ttl_seconds=3600)
-        assert manager.attachments()[-1] == row
-        assert instance.ask("attach", "held", "--as", "other")["attachment"] == manager.attachments()[-1].as_dict()
+        instance.ask("create", "held", "--capacity", "128MiB", "--files", "1MiB")
+        instance.ask("stage-in", "/etc/hostname", "held:file")
+        attached = instance.ask("attach", "held", "--as", "other")["attachment"]
         drained = instance.ask("drain", "--reason", "new disks")["drained"]
         assert list(drained) == ["server", "reason", "by_uid", "since_ns"]
-        assert instance.ask("servers")["servers"][0]["drained"] == drained == manager.drain("new disks").as_dict()
-        manager.create_or_wait("later", "128MiB", persistent=False)
+        with instance.manager() as manager:
+            assert manager.attachments()[-1].as_dict() == attached
+            assert manager.drain("new disks").as_dict() == drained
+            manager.create_or_wait("later", "160MiB", persistent=False)
         printed = instance.ask("status", "--all")
-        for kind, fields in _FIELDS.items():
-            told = manager._ask_list("GET", f"/{kind}")
-            assert [list(document) for document in told] == [fields], kind
-            records = getattr(manager, kind)()
-            assert json.dumps([record.as_dict() for record in records]) == json.dumps(told)
-            if kind in printed:
-                assert json.dumps(printed[kind]) == json.dumps(told)
+        with instance.manager() as manager:
+            for kind, fields in _FIELDS.items():
+                told = manager._ask_list("GET", f"/{kind}")
+                assert told, kind
+                assert [list(document) for document in told] == [fields] * len(told), kind
+                records = getattr(manager, kind)()
+                assert json.dumps([record.as_dict() for record in records]) == json.dumps(told)
+                if kind in printed:
+                    assert json.dumps(printed[kind]) == json.dumps(told)
+        assert instance.ask("servers")["servers"] == printed["servers"]
 
 
 def test_reservation_on_several_servers_survives_json() -> None:

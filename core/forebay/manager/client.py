@@ -31,6 +31,7 @@ from forebay.manager.records import (
     PoolSpace,
     QueuePlace,
     QueueRow,
+    ReceiptRow,
     ReservationRow,
     Retirement,
     ServerStatus,
@@ -203,9 +204,9 @@ class ManagerClient(Closing):
         """Cancels a stage."""
         return self._ask("POST", f"/stages/{stage_id}/cancel")
 
-    def receipts(self, place: str = "", *, count: int = 1000) -> list[Json]:
+    def receipts(self, place: str = "", *, count: int = 1000) -> list[ReceiptRow]:
         """The caller's newest receipts, without their rows; with `place`, a path or RES:PATH, of what lies there."""
-        return self._ask_list("GET", "/receipts", query={"place": place, "count": count})
+        return self._ask_records(ReceiptRow, "/receipts", query={"place": place, "count": count})
 
     def receipt(self, stage_id: int) -> Iterator[bytes]:
         """The lines of a stage's receipt, one after another.

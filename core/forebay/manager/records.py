@@ -22,6 +22,7 @@ __all__ = [
     "PoolSpace",
     "QueuePlace",
     "QueueRow",
+    "ReceiptRow",
     "ReservationRow",
     "ReservationState",
     "Retirement",
@@ -260,6 +261,25 @@ class QueueRow(Record):
     created_ns: int
     seen_ns: int
     ahead: int  #: how many came before
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow(Record):
+    """A stage's receipt without the rows of its files: the first and the last line of docs/formats/receipt.md."""
+
+    format: str
+    version: int
+    forebay: str  #: version that wrote it
+    stage: int
+    uid: int
+    begun_ns: int
+    job: dict[str, Any]  #: as `job_to_json` makes it
+    ended_ns: int
+    result: dict[str, Any]  #: what the stage said
+    files: int
+    size_bytes: int
+    crc32c: str
+    path: str  #: where it lies
 
 
 @dataclass(frozen=True, slots=True)
