@@ -24,6 +24,7 @@ from forebay.manager.process_identity import process_identity
 from forebay.manager.records import (
     Answer,
     AttachmentRow,
+    Destruction,
     Drain,
     GivenUp,
     JobRow,
@@ -127,9 +128,10 @@ class ManagerClient(Closing):
         request = {"persistent": persistent, "files": files}
         return ReservationInfo.from_native(self._ask("PATCH", f"/reservations/{quote(name, safe='')}", body=request))
 
-    def destroy(self, name: str, *, force: bool) -> Json:
+    def destroy(self, name: str, *, force: bool) -> Destruction:
         """Destroys a reservation; says whether it existed, and else which names are near."""
-        return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
+        answer = self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
+        return Destruction.from_native(answer)
 
     def reservations(self) -> list[ReservationRow]:
         """The caller's reservations, as they were asked for."""

@@ -13,6 +13,7 @@ __all__ = [
     "Answer",
     "AttachmentKind",
     "AttachmentRow",
+    "Destruction",
     "Drain",
     "GivenUp",
     "JobRow",
@@ -130,6 +131,15 @@ class AttachmentRow(Record):
     expires_ns: int | None = None
     created_ns: int = 0
     id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Destruction(Record):
+    """What became of a reservation that is not there any more."""
+
+    destroyed: str  #: its name
+    existed: bool
+    near: tuple[str, ...]  #: where it did not, names that may have been meant
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from forebay.errors import PermissionDeniedError
-from forebay.manager.records import QueuePlace, ReservationRow
+from forebay.manager.records import Destruction, QueuePlace, ReservationRow
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.core.access import may_use
@@ -128,6 +128,6 @@ def build_reservation_router(
         existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by=peer)
         await asyncio.to_thread(changed)
         near = [] if existed else await asyncio.to_thread(lambda: near_names(name, reservations.names_of(peer.whose)))
-        return {"destroyed": name, "existed": existed, "near": near}
+        return Destruction(name, existed, tuple(near)).as_dict()
 
     return router
