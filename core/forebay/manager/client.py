@@ -11,14 +11,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from forebay import _core
 from forebay.closing import Closing
 from forebay.errors import DisconnectedError, ForebayError, NotFoundError, ProtocolError, error_of_code
 from forebay.instance import Instance, server_place
-from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
 from forebay.manager.records import (
@@ -41,6 +40,9 @@ from forebay.manager.records import (
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
 from forebay.records import Finding, Record, ReservationInfo
+
+if TYPE_CHECKING:
+    from forebay.manager.jobs import Job
 
 __all__ = ["ManagerClient", "follow_stage", "parse_answer"]
 
@@ -190,6 +192,8 @@ class ManagerClient(Closing):
 
     def submit(self, job: Job) -> Json:
         """Queues a stage, with this process's umask."""
+        from forebay.manager.jobs import job_to_json  # which most commands do not need
+
         umask = os.umask(0o077)
         os.umask(umask)
         return self._ask("POST", "/stages", body={"job": job_to_json(job), "umask": umask})
