@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from dataclasses import dataclass
 from enum import StrEnum
+from types import NoneType, UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from forebay import _core
@@ -101,16 +103,29 @@ class Record:
 
     @classmethod
     def from_native(cls, fields: dict[str, Any]) -> Self:
-        """The record of what ``_core`` tells by name; it and this class have the same fields."""
-        kinds = get_type_hints(cls)
-        return cls(**{name: _typed(kinds[name], value) for name, value in fields.items()})
+        """The record of what ``_core`` or the manager tells by name. What only a newer manager tells is left out."""
+        kinds = _kinds(cls)  # type: ignore[arg-type]  # mypy takes no class as hashable
+        return cls(**{name: _typed(kinds[name], value) for name, value in fields.items() if name in kinds})
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain JSON types (texts, numbers, lists, dicts, None)."""
         return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
+@functools.cache
+def _kinds(record: type[Record]) -> dict[str, Any]:
+    """The types of the fields by name, of one that may be None without that."""
+    return {name: _of_present(kind) for name, kind in get_type_hints(record).items()}
+
+
+def _of_present(kind: Any) -> Any:
+    present = [option for option in get_args(kind) if option is not NoneType]
+    return present[0] if isinstance(kind, UnionType) and len(present) == 1 else kind
+
+
 def _typed(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
     if get_origin(kind) is tuple:
         return tuple(_typed(get_args(kind)[0], item) for item in value)
     if isinstance(kind, type) and issubclass(kind, Record):

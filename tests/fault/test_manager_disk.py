@@ -78,7 +78,7 @@ def test_destroying_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         instance.ask("destroy", "one")
         assert instance.ask("doctor")["clean"] is True
         with instance.manager() as manager:
-            assert [row["name"] for row in manager._ask_list("GET", "/reservations")] == ["other"]
+            assert [row.name for row in manager.reservations()] == ["other"]
 
 
 # crash-matrix: the manager's database is damaged | found when the manager starts | the manager does not start, and says what to do; then all reservations are known again
@@ -87,7 +87,7 @@ def test_a_damaged_database_can_be_moved_away(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
         instance.ask("create", "kept", "--capacity", "16MiB", "--persistent")
         with instance.manager() as manager:
-            before = manager._ask_list("GET", "/reservations")
+            before = manager.reservations()
         instance.ask("down")  # or all of it would be in its log of changes as well
         database = instance.files.manager_database
         database.write_bytes(b"no database" * 1000)
@@ -100,7 +100,7 @@ def test_a_damaged_database_can_be_moved_away(tmp_path: Path, monkeypatch: pytes
             database.with_name(database.name + suffix).unlink(missing_ok=True)
         instance.up()
         with instance.manager() as manager:
-            assert manager._ask_list("GET", "/reservations") == before
+            assert manager.reservations() == before
         assert instance.ask("doctor")["clean"] is True
 
 

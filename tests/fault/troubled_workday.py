@@ -133,7 +133,7 @@ class TroubledWorkday(Workday):
     def check_reading(self) -> None:
         """What there is can be looked at, and doctor says what is wrong."""
         with self.instance.manager() as manager:
-            known = {row["name"] for row in manager._ask_list("GET", "/reservations")}
+            known = {row.name for row in manager.reservations()}
             stages = [row["id"] for row in manager.stages()]
         assert stages == list(range(1, 1 + len(stages)))
         assert known <= {"kept", "spare", "passing"}

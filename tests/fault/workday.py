@@ -195,8 +195,8 @@ class Workday:
             assert place.read_bytes() == MESH
         hidden = [path.name for path in (*files.iterdir(), *self.folder.iterdir()) if path.name.startswith(".")]
         assert hidden == []
-        rows = self.look(lambda manager: manager._ask_list("GET", "/reservations"))
-        assert [(row["name"], row["state"]) for row in rows] == [("kept", "present")]
+        rows = self.look(lambda manager: manager.reservations())
+        assert [(row.name, row.state) for row in rows] == [("kept", "present")]
         assert self.instance.ask("doctor", "--read-data")["clean"] is True
         assert not re.search("Traceback|internal", self.instance.logs()), self.instance.logs()
 

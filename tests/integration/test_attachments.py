@@ -174,7 +174,7 @@ def test_a_process_that_is_not_there_or_another_one_is_refused(instance: Command
         with pytest.raises(NotFoundError, match="no reservation nothing"):
             manager.attach("nothing", "a", pid=os.getpid())
         manager.attach("run1", "a", pid=os.getpid())
-        assert manager.attachments()[0]["process"] == process_identity(os.getpid())
+        assert manager.attachments()[0].process == process_identity(os.getpid())
     refused = instance.run("attach", "run1", "--ttl", "5")
     assert refused.returncode != 0
     assert "is no duration" in refused.stderr

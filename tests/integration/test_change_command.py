@@ -81,8 +81,8 @@ def test_change_says_what_is_there_now(instance: CommandLineInstance) -> None:
         assert done.stdout == "told: 16 MiB for streams, 2 MiB for files, kept until it is destroyed\n"
     assert instance.ask("change", "told", "--not-persistent")["reservation"]["lifetime"] == "job"
     with ManagerClient(instance.files) as manager:
-        (row,) = [row for row in manager.reservations() if row["name"] == "told"]
-    assert (row["persistent"], row["files_bytes"]) == (False, 2 << 20)
+        (row,) = [row for row in manager.reservations() if row.name == "told"]
+    assert (row.persistent, row.files_bytes) == (False, 2 << 20)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_became_persistent_outlives_the_instance(tmp_path: Path) -> None:
     running.kill_manager()
     running.up()
     with running.manager() as manager:
-        assert {row["name"]: row["files_bytes"] for row in manager.reservations()} == {"gone": 0, "kept": 1 << 20}
+        assert {row.name: row.files_bytes for row in manager.reservations()} == {"gone": 0, "kept": 1 << 20}
     assert running.ask("down")["destroyed"] == ["gone"]
     running.up()
     with forebay.Admin(running.root) as admin:

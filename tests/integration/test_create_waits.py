@@ -52,7 +52,7 @@ def names(instance: CommandLineInstance) -> set[str]:
 
 def waiting(instance: CommandLineInstance) -> list[str]:
     with instance.manager() as manager:
-        return [row["name"] for row in manager.queue()]
+        return [row.name for row in manager.queue()]
 
 
 # crash-matrix: `create --wait` | manager, killed while two wait | both keep their places, and get space in their order

@@ -303,9 +303,9 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
         instance.up()
         assert instance.ask("doctor", "--read-data")["clean"] is True, f"seed {TEST_SEED}, round {round_number}"
         with instance.manager() as manager, forebay.Admin() as admin:
-            assert {row["name"] for row in manager._ask_list("GET", "/reservations")} == {
-                info.name for info in admin.reservations()
-            }, f"seed {TEST_SEED}, round {round_number}"
+            assert {row.name for row in manager.reservations()} == {info.name for info in admin.reservations()}, (
+                f"seed {TEST_SEED}, round {round_number}"
+            )
 
 
 def test_nonsense_on_the_managers_socket_harms_nobody(instance: CommandLineInstance) -> None:

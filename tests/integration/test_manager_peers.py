@@ -17,6 +17,7 @@ import forebay
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob, StepsJob
+from forebay.manager.records import Destruction
 from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user, python_of, python_path
 
@@ -59,13 +60,13 @@ def ask(instance: CommandLineInstance, method: str, *arguments: Any, **options: 
 def test_only_administrators_drain_the_server(instance: CommandLineInstance) -> None:
     assert ask(instance, "drain", "mine alone") == "permission_denied"
     assert ask(instance, "undrain") == "permission_denied"
-    assert ask(instance, "servers")[0]["drained"] is None
+    assert ask(instance, "servers")[0].drained is None
 
 
 def test_what_belongs_to_another_user_is_refused(instance: CommandLineInstance, tmp_path: Path) -> None:
     number = instance.ask("stage-in", "/etc/hostname", "roots:file", "--no-wait")["stage"]["id"]
     for force in (False, True):
-        assert ask(instance, "destroy", "roots", force=force) == {"destroyed": "roots", "existed": False, "near": []}
+        assert ask(instance, "destroy", "roots", force=force) == Destruction("roots", existed=False, near=())
     assert ask(instance, "stage", number) == "not_found"
     assert ask(instance, "cancel", number) == "not_found"
     assert ask(instance, "shut_down", force=True) == "permission_denied"
@@ -114,7 +115,7 @@ def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance
     assert ask(instance, "attach", "shared", "analysis") == "not_found"
     assert ask(instance, "attach", "missing", "analysis") == "not_found"
     instance.ask("share", "shared", "--group", str(account.pw_uid), "--rights", "read")  # as_user's only group
-    assert ask(instance, "attach", "shared", "analysis")["owner_uid"] == account.pw_uid
+    assert ask(instance, "attach", "shared", "analysis").owner_uid == account.pw_uid
     refused = instance.run("destroy", "shared")
     assert "in use by analysis" in refused.stderr
     assert ask(instance, "detach", "shared", "analysis") is True
@@ -132,9 +133,9 @@ def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> 
         "already_exists",
         "permission_denied",
     )
-    assert ask(instance, "destroy", "theirs", force=False)["existed"] is True
+    assert ask(instance, "destroy", "theirs", force=False).existed is True
     # Names of others are not given away.
-    assert ask(instance, "destroy", "root", force=False) == {"destroyed": "root", "existed": False, "near": []}
+    assert ask(instance, "destroy", "root", force=False) == Destruction("root", existed=False, near=())
     with forebay.Admin() as admin, pytest.raises(forebay.NotFoundError):
         admin.reservation("theirs")
 

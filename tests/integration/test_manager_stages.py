@@ -165,7 +165,7 @@ def test_a_receipt_is_kept_beside_the_database_and_shown_by_number_and_by_path(
     assert instance.ask("receipt", number)["files"] == lines[1:-1]
     # What the manager remembers of stages is another thing.
     with instance.manager() as manager:
-        assert manager.receipts("run1:kept")[0]["stage"] == stage["id"]
+        assert manager.receipts("run1:kept")[0].stage == stage["id"]
     assert instance.ask("receipt", number, "--remove")["removed"]
     gone = instance.run("receipt", number)
     assert "there is no receipt of stage" in gone.stderr

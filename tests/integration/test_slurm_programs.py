@@ -241,7 +241,7 @@ def test_rules_of_a_batch_jobs_environment_are_directives(
     slurm.ask("pre_run", "--token", "7", "--job", script)
     with instance.manager() as manager:
         (job,) = manager.jobs()
-    streams = [(stream["stream"], stream["every"], stream["destination"]) for stream in job["directives"]["streams"]]
+    streams = [(stream["stream"], stream["every"], stream["destination"]) for stream in job.directives["streams"]]
     assert streams == [("flow", 2, f"{tmp_path}/a.7"), ("probe", None, f"{tmp_path}/b")]
 
 
@@ -284,7 +284,7 @@ def test_a_jobs_account_is_what_slurm_has_for_it(tmp_path: Path, instance: Comma
             slurm.say("2", "PENDING")
             assert setup.wait(60) == 0
         with instance.manager() as manager:
-            assert [row["account"] for row in manager.reservations()] == ["rich"]
+            assert [row.account for row in manager.reservations()] == ["rich"]
         unknown = slurm.call("setup", *slurm.setup_arguments("3", script))
         assert (unknown.returncode, unknown.stdout) == (1, "Slurm knows no job 3\n")
 

@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy as sql
 
 from forebay.errors import InvalidArgumentError, RefusedError, StorageError, UnsupportedError
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.manager.records import ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.manager_database import new_database

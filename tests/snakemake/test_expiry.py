@@ -66,7 +66,7 @@ def reservations() -> set[str]:
 
 def attached(instance: CommandLineInstance) -> set[str]:
     with instance.manager() as manager:
-        return {row["holder"] for row in manager.attachments()}
+        return {row.holder for row in manager.attachments()}
 
 
 # crash-matrix: A Snakemake workflow | the time of its reservation is over (`attach --ttl`) while a rule writes into it | the writer ends undisturbed, then the reservation goes; the next rule and the workflow fail with the reason

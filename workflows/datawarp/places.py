@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NotFoundError
+from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.access import Peer, may_use
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 
 __all__ = ["Place", "Places"]

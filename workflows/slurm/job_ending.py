@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 
 from forebay.errors import RefusedError
+from forebay.manager.records import JobRow, JobState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls

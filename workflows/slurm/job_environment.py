@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from forebay.manager.records import JobRow
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.manager.core.database.job_table import JobRow
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_tokens import JobTokens

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
+from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.records import Finding, Severity
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import FilesEngines
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError, RefusedError
+from forebay.manager.records import JobRow, ReservationRow
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.manager.core.database.database import ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls

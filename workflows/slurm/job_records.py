@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from forebay.errors import NotFoundError
+from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.slurm.settings import SlurmSettings
 
 __all__ = ["JobRecords", "in_thread", "seconds_left"]

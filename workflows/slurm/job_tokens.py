@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import PermissionDeniedError, StorageError
+from forebay.manager.records import JobRow, JobState
 from forebay.records import Rights
 from forebay.workflows.manager.core.access import rights_of
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.users import user_as_peer

@@ -20,10 +20,9 @@ from forebay.errors import (
     NoSpaceError,
     RefusedError,
 )
+from forebay.manager.records import JobRow, JobState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.reservations.attachments import Attachments

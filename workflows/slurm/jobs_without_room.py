@@ -11,9 +11,8 @@ import logging
 import time
 
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError
-from forebay.workflows.manager.core.database.database import Held, ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.manager.records import JobRow, JobState, ReservationRow
+from forebay.workflows.manager.core.database.database import Held
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.slurm.job_ending import JobEnding

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState, ReservationState
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobRow, JobState, ReservationRow, ReservationState
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobTable
 
 __all__ = ["KnownRows"]
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 
 from forebay.errors import NotFoundError
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.manager.records import ReservationRow, ReservationState
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.settings import SlurmSettings

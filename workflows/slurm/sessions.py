@@ -6,9 +6,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from forebay.workflows.manager.core.database.database import ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.manager.records import JobRow, JobState, ReservationRow
 
 __all__ = ["PoolState", "Session", "Use", "session_of_job", "session_of_persistent"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
+from forebay.manager.records import JobState
 from forebay.sizes import parse_size
 from forebay.workflows.manager.core.configuration import check_table
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.slurm.node_names import parse_node_names
 
 __all__ = ["SlurmSettings"]

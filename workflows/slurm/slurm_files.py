@@ -18,9 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forebay.errors import DisconnectedError, ForebayError
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.manager.records import JobRow, JobState, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.server_name import server_name

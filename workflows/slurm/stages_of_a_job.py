@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
+from forebay.manager.records import JobRow
 from forebay.workflows.directives.directive_parsing import parse_list
 from forebay.workflows.directives.directives import Directives, FileStage, MatchedStage
-from forebay.workflows.manager.core.database.job_table import JobRow
 from forebay.workflows.slurm.users import read_as_user
 
 __all__ = ["following_stages", "inward_stages", "outward_stages", "with_unclean"]

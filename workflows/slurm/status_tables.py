@@ -10,8 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from forebay.manager.records import JobState
 from forebay.visible_text import visible
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.slurm.sessions import PoolState, Session, Use
 
 __all__ = ["status_tables"]

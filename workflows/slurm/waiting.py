@@ -10,14 +10,13 @@ import time
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
-from forebay.manager.records import Answer
+from forebay.manager.records import Answer, JobRow, JobState
 from forebay.workflows.directives.directive_parsing import parse_directives
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.drains import DrainTable
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings

@@ -17,6 +17,7 @@ from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
 from forebay.errors import DisconnectedError, InvalidArgumentError
 from forebay.manager.client import ManagerClient
+from forebay.manager.records import ServerStatus
 from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
 
@@ -133,10 +134,10 @@ def _show_reservation(name: str, *, with_members: bool, as_json: bool) -> None:
 
 def _members(info: ReservationInfo) -> list[dict[str, Any]]:
     """What each of its servers has of it, the home first. A server is lost that the pool has no longer."""
-    servers: dict[str, dict[str, Any]] | None = None
+    servers: dict[str, ServerStatus] | None = None
     try:
         with ManagerClient(chosen_or_current()) as manager:
-            servers = {server["uuid"]: server for server in manager.servers()}
+            servers = {server.uuid: server for server in manager.servers()}
     except DisconnectedError as error:
         error_console().print(f"note: servers have no names here: {error.what}", markup=False, soft_wrap=True)
     rows = []
@@ -144,8 +145,8 @@ def _members(info: ReservationInfo) -> list[dict[str, Any]]:
         known = None if servers is None else servers.get(member.server)
         state = "unknown" if servers is None else "lost"
         if known is not None:
-            state = "present" if known["away_since_ns"] is None else "away"
-        name = member.server if known is None else known["server"]
+            state = "present" if known.away_since_ns is None else "away"
+        name = member.server if known is None else known.server
         rows.append(
             {
                 "server": name,

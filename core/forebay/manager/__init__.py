@@ -4,19 +4,7 @@
 The manager itself is `forebay.workflows.manager`.
 """
 
-from forebay.manager.client import ManagerClient, follow_stage
-from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
-from forebay.manager.records import Answer, QueuePlace
-from forebay.manager.stage_state import StageState
+import lazy_loader
 
-__all__ = [
-    "Answer",
-    "FilesJob",
-    "Job",
-    "ManagerClient",
-    "MatchedFilesJob",
-    "QueuePlace",
-    "StageState",
-    "StepsJob",
-    "follow_stage",
-]
+# Who asks the manager for one thing does not wait for what others need; the names stand in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

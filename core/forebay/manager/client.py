@@ -11,24 +11,43 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from forebay import _core
 from forebay.closing import Closing
 from forebay.errors import DisconnectedError, ForebayError, NotFoundError, ProtocolError, error_of_code
 from forebay.instance import Instance, server_place
-from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import Answer, QueuePlace
+from forebay.manager.records import (
+    Answer,
+    AttachmentRow,
+    Destruction,
+    Drain,
+    GivenUp,
+    JobRow,
+    PoolServer,
+    PoolSpace,
+    QueuePlace,
+    QueueRow,
+    ReceiptRow,
+    ReservationRow,
+    Retirement,
+    ServerStatus,
+    Undrained,
+)
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
-from forebay.records import Finding, ReservationInfo
+from forebay.records import Finding, Record, ReservationInfo
+
+if TYPE_CHECKING:
+    from forebay.manager.jobs import Job
 
 __all__ = ["ManagerClient", "follow_stage", "parse_answer"]
 
 Json = dict[str, Any]
+_R = TypeVar("_R", bound=Record)
 
 _TIMEOUT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0
@@ -67,7 +86,7 @@ class ManagerClient(Closing):
 
     def findings(self) -> list[Finding]:
         """What the manager has for `forebay doctor`."""
-        return [Finding.from_native(finding) for finding in self._ask_list("GET", "/findings")]
+        return self._ask_records(Finding, "/findings")
 
     def create(
         self,
@@ -111,38 +130,39 @@ class ManagerClient(Closing):
         request = {"persistent": persistent, "files": files}
         return ReservationInfo.from_native(self._ask("PATCH", f"/reservations/{quote(name, safe='')}", body=request))
 
-    def destroy(self, name: str, *, force: bool) -> Json:
+    def destroy(self, name: str, *, force: bool) -> Destruction:
         """Destroys a reservation; says whether it existed, and else which names are near."""
-        return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
+        answer = self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
+        return Destruction.from_native(answer)
 
-    def reservations(self) -> list[Json]:
+    def reservations(self) -> list[ReservationRow]:
         """The caller's reservations, as they were asked for."""
-        return self._ask_list("GET", "/reservations")
+        return self._ask_records(ReservationRow, "/reservations")
 
     def usable_reservations(self) -> tuple[list[ReservationInfo], list[str]]:
         """What the caller may read at least, on all servers, as these know it; and the servers that are away."""
         answer = self._ask("GET", "/usable-reservations")
         return [ReservationInfo.from_native(info) for info in answer["reservations"]], answer["away"]
 
-    def pools(self) -> list[Json]:
+    def pools(self) -> list[PoolSpace]:
         """The pools, with what of each is free."""
-        return self._ask_list("GET", "/pools")
+        return self._ask_records(PoolSpace, "/pools")
 
-    def servers(self) -> list[Json]:
-        """The servers: `drained` is null, or says since when and why it makes no new reservations."""
-        return self._ask_list("GET", "/servers")
+    def servers(self) -> list[ServerStatus]:
+        """The servers: `drained` is None, or says since when and why it makes no new reservations."""
+        return self._ask_records(ServerStatus, "/servers")
 
-    def join(self, name: str, address: str) -> Json:
+    def join(self, name: str, address: str) -> PoolServer:
         """Has a server of this name, at ``"HOST:PORT"``, in the pool from now on; idempotent."""
-        return self._ask("POST", "/servers", body={"name": name, "address": address})
+        return PoolServer.from_native(self._ask("POST", "/servers", body={"name": name, "address": address}))
 
-    def retire(self, name: str) -> Json:
+    def retire(self, name: str) -> Retirement:
         """Lets a server of the pool take nothing new, and leave the pool with its last reservation."""
-        return self._ask("POST", f"/servers/{quote(name, safe='')}/retire")
+        return Retirement.from_native(self._ask("POST", f"/servers/{quote(name, safe='')}/retire"))
 
-    def forget_server(self, name: str) -> Json:
+    def forget_server(self, name: str) -> GivenUp:
         """Gives up a server of the pool that will not come back, with its reservations."""
-        return self._ask("DELETE", f"/servers/{quote(name, safe='')}")
+        return GivenUp.from_native(self._ask("DELETE", f"/servers/{quote(name, safe='')}"))
 
     def files_on_node(self, job: str, node: str) -> Json:
         """What a node of a Slurm job mounts; for root of that node. `state` is "none", "wait" or "mount"."""
@@ -153,17 +173,18 @@ class ManagerClient(Closing):
         body = {"job": job, "run": run, "node": node, "state": state, "reason": reason}
         return self._ask("POST", "/slurm/nodes/report", body=body)
 
-    def drain(self, reason: str = "", server: str = "") -> Json:
+    def drain(self, reason: str = "", server: str = "") -> Drain:
         """Lets a server make no new reservations; "": the one on the manager's node."""
-        return self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})
+        answer = self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})
+        return Drain.from_native(answer["drained"])
 
-    def undrain(self, server: str = "") -> Json:
+    def undrain(self, server: str = "") -> Undrained:
         """Lets a server make reservations again; `was_drained` says whether it made none."""
-        return self._ask("POST", "/servers/undrain", body={"server": server})
+        return Undrained.from_native(self._ask("POST", "/servers/undrain", body={"server": server}))
 
-    def queue(self) -> list[Json]:
+    def queue(self) -> list[QueueRow]:
         """The caller's reservations that wait for space."""
-        return self._ask_list("GET", "/queue")
+        return self._ask_records(QueueRow, "/queue")
 
     def leave_queue(self, name: str) -> bool:
         """Waits no longer; False if nobody waits there."""
@@ -171,6 +192,8 @@ class ManagerClient(Closing):
 
     def submit(self, job: Job) -> Json:
         """Queues a stage, with this process's umask."""
+        from forebay.manager.jobs import job_to_json  # which most commands do not need
+
         umask = os.umask(0o077)
         os.umask(umask)
         return self._ask("POST", "/stages", body={"job": job_to_json(job), "umask": umask})
@@ -187,9 +210,9 @@ class ManagerClient(Closing):
         """Cancels a stage."""
         return self._ask("POST", f"/stages/{stage_id}/cancel")
 
-    def receipts(self, place: str = "", *, count: int = 1000) -> list[Json]:
+    def receipts(self, place: str = "", *, count: int = 1000) -> list[ReceiptRow]:
         """The caller's newest receipts, without their rows; with `place`, a path or RES:PATH, of what lies there."""
-        return self._ask_list("GET", "/receipts", query={"place": place, "count": count})
+        return self._ask_records(ReceiptRow, "/receipts", query={"place": place, "count": count})
 
     def receipt(self, stage_id: int) -> Iterator[bytes]:
         """The lines of a stage's receipt, one after another.
@@ -212,7 +235,7 @@ class ManagerClient(Closing):
 
     def attach(
         self, reservation: str, holder: str, *, pid: int | None = None, ttl_seconds: float | None = None
-    ) -> Json:
+    ) -> AttachmentRow:
         """Keeps a reservation in use until the process ends, for a time, or until `detach`; the same holder renews.
 
         Raises
@@ -232,29 +255,29 @@ class ManagerClient(Closing):
             "process": identity,
             "ttl_seconds": ttl_seconds,
         }
-        return self._ask("POST", "/attachments", body=request)
+        return AttachmentRow.from_native(self._ask("POST", "/attachments", body=request))
 
-    def extend(self, reservation: str, holder: str, *, ttl_seconds: float | None) -> Json:
+    def extend(self, reservation: str, holder: str, *, ttl_seconds: float | None) -> AttachmentRow:
         """Lets an attachment last this long from now; None: until `detach`."""
         request = {"reservation": reservation, "holder": holder, "ttl_seconds": ttl_seconds}
-        return self._ask("POST", "/attachments/extend", body=request)
+        return AttachmentRow.from_native(self._ask("POST", "/attachments/extend", body=request))
 
     def detach(self, reservation: str, holder: str) -> bool:
         """Ends an attachment; False if there was none."""
         request = {"reservation": reservation, "holder": holder}
         return bool(self._ask("POST", "/attachments/detach", body=request)["detached"])
 
-    def attachments(self) -> list[Json]:
+    def attachments(self) -> list[AttachmentRow]:
         """The caller's attachments, and those to the caller's reservations."""
-        return self._ask_list("GET", "/attachments")
+        return self._ask_records(AttachmentRow, "/attachments")
 
     def why(self, what: str) -> list[Answer]:
         """What a reservation, job or stage waits for."""
-        return [Answer.from_native(answer) for answer in self._ask_list("GET", "/why", query={"what": what})]
+        return self._ask_records(Answer, "/why", query={"what": what})
 
-    def jobs(self) -> list[Json]:
+    def jobs(self) -> list[JobRow]:
         """The caller's jobs of a scheduler."""
-        return self._ask_list("GET", "/jobs")
+        return self._ask_records(JobRow, "/jobs")
 
     def shut_down(self, *, force: bool) -> tuple[list[str], list[str]]:
         """Destroys what is not persistent, and asks the manager to end; returns what was destroyed, and what is to be
@@ -285,6 +308,9 @@ class ManagerClient(Closing):
         if not isinstance(document, list):
             raise ProtocolError("the manager's answer is no list", path)
         return document
+
+    def _ask_records(self, kind: type[_R], path: str, **arguments: Any) -> list[_R]:
+        return [kind.from_native(row) for row in self._ask_list("GET", path, **arguments)]
 
     def _request(self, method: str, path: str, *, body: Json | None = None, query: dict[str, Any] | None = None) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path

@@ -15,6 +15,7 @@ import pytest
 import forebay
 from forebay import _core
 from forebay.opening import WriterOptions
+from forebay.records import Record
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,22 @@ def test_record_becomes_json() -> None:
     assert plain["waits"] == [
         {"kind": "space", "who": "rank 0, process 7", "pid": 7, "waits_for": "4 KiB of space", "since_ns": 1}
     ]
+
+
+def test_record_leaves_out_what_only_a_newer_manager_tells() -> None:
+    plain = stream_info().as_dict()
+    plain["retention"]["later"] = 1
+    assert forebay.StreamInfo.from_native(plain | {"later": {}}) == stream_info()
+
+
+def test_record_in_a_field_that_may_be_none_is_one() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Outer(Record):
+        inner: forebay.EpochStart | None
+
+    outer = Outer(forebay.EpochStart(2, 5))
+    assert Outer.from_native(outer.as_dict()) == outer
+    assert Outer.from_native({"inner": None}) == Outer(None)
 
 
 @pytest.mark.parametrize("name", sorted(_core.record_fields()))

@@ -12,10 +12,10 @@ import pytest
 
 from forebay.errors import RefusedError
 from forebay.manager.jobs import FilesJob
+from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.stages.asked_stages import Asking
 from forebay.workflows.manager.core.stages.stage_concurrency import StageConcurrency
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor

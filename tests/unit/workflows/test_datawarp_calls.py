@@ -17,13 +17,13 @@ from fastapi.routing import APIRoute
 
 from forebay.errors import NoSpaceError
 from forebay.manager.jobs import FilesJob
+from forebay.manager.records import JobState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.stages.asked_stages import Asking
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor

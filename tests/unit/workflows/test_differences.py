@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.workflows.manager.core.database.database import ReservationRow
-from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.manager.records import ReservationRow, ReservationState
 from forebay.workflows.manager.core.reservations.differences import another_exists
 
 MIB = 1 << 20

@@ -143,7 +143,7 @@ def test_root_opens_no_path_that_a_stage_hands_back(started: Started, what: str)
         assert receipt is not None
         # The checksum is that of the manager's own file.
         assert receipt.path.parent.parent == supervisor.receipts._folder
-        assert receipt.end["files"] == 0
+        assert receipt.row.files == 0
 
     with_supervisor(started, work)
 

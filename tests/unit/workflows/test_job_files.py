@@ -11,11 +11,11 @@ from typing import cast
 import pytest
 
 from forebay.errors import NotFoundError, PermissionDeniedError, StorageError
+from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import FilesEngines, NodeMount
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState, ReservationState
+from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import Pool
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles

@@ -12,10 +12,10 @@ import pytest
 
 from forebay.errors import InvalidArgumentError, RefusedError
 from forebay.manager.jobs import FilesJob, job_to_json
+from forebay.manager.records import JobRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.directives.directive_parsing import parse_directives
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.job_table import JobRow
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_records import JobRecords
 from forebay.workflows.slurm.job_stages import ASKED, JobStages

@@ -12,11 +12,11 @@ from typing import cast
 import pytest
 
 from forebay.errors import BusyError, InvalidArgumentError, NoSpaceError, NotFoundError, RefusedError
+from forebay.manager.records import AttachmentKind, AttachmentRow, ReservationRow, ReservationState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.reservations.attachments import Attachments, Hold
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from tests.support.manager_database import new_database

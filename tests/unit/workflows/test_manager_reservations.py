@@ -28,10 +28,10 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
+from forebay.manager.records import ReservationRow, ReservationState
 from forebay.records import Lifetime, ReservationInfo, ReservationMember, ServerInfo, StreamStatus
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from tests.support.manager_database import new_database

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from forebay.errors import AlreadyExistsError, BusyError, DisconnectedError, InvalidArgumentError, NoSpaceError
+from forebay.manager.records import GivenUp, MemberRow, ReservationRow, ReservationState
 from forebay.records import Severity
-from forebay.workflows.manager.core.database.database import Database, Held, MemberRow, ReservationRow
-from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import PlacementRequest, ServerSpace, dealt_bytes, place
 from forebay.workflows.manager.core.pools.servers import Servers
-from forebay.workflows.manager.core.reservations.reservations import GivenUp, Reservations
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from tests.unit.workflows.test_manager_reservations import OWNER, Crashed, request
 from tests.unit.workflows.test_servers import ADDRESSES, Pool, PoolServer
 
@@ -300,7 +300,7 @@ def test_with_a_lost_home_it_is_gone_and_its_shares_go(pool: Pool) -> None:
     for server in row.servers:
         at(pool, server).away = True
         pool.servers.look_at(server)
-    assert pool.reservations.give_up_server(row.server) == GivenUp(["wide"], [])
+    assert pool.reservations.give_up_server(row.server) == GivenUp(row.server, ("wide",), ())
     # The member has to hear of it yet.
     at(pool, away).away = False
     pool.servers.look_at(away)
@@ -313,7 +313,7 @@ def test_with_a_lost_member_it_stays_and_says_so(pool: Pool) -> None:
     row = create(pool)
     member = next(server for server in row.servers[1:] if server)
     at(pool, member).away = True
-    assert pool.reservations.give_up_server(member) == GivenUp([], ["wide"])
+    assert pool.reservations.give_up_server(member) == GivenUp(member, (), ("wide",))
     known = pool.database.reservation("wide")
     assert known is not None
     assert [one.server for one in known.members if one.lost] == [member]

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError, PermissionDeniedError
-from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
-from forebay.workflows.manager.core.database.queue_table import QueueRow, QueueTable
+from forebay.manager.records import QueueRow, ReservationRow
+from forebay.workflows.manager.core.database.database import Database, Held
+from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
@@ -41,7 +42,7 @@ def held(size_bytes: int, *, pool: str = "", account: str = "", uid: int = 1001)
 
 
 def waiting(size_bytes: int, *, pool: str = "", uid: int = 1002) -> QueueRow:
-    return QueueRow(1, "waiting", pool, "", size_bytes, uid, 0, 0)
+    return QueueRow(1, "waiting", pool, "", size_bytes, uid, 0, 0, 0)
 
 
 def try_to_admit(
@@ -150,10 +151,10 @@ def request(name: str, size_bytes: int = 10, uid: int = 1001) -> ReservationRow:
 def test_a_place_is_kept_by_asking_again_and_lost_by_silence(
     queue: QueueTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = queue.enter(request("first"))
+    queue.enter(request("first"))
     queue.enter(request("second"))
-    assert queue.enter(request("first")).id == first.id
-    assert [row.name for row in queue.all()] == ["first", "second"]
+    queue.enter(request("first"))
+    assert [(row.name, row.ahead) for row in queue.all()] == [("first", 0), ("second", 1)]
     # Who wants more goes to the end.
     queue.enter(request("first", 20))
     assert [row.name for row in queue.all()] == ["second", "first"]
@@ -182,4 +183,5 @@ def test_one_users_requests_leave_places_in_the_queue_for_others(
     for number in range(5):
         queue.enter(request(f"roots{number}", uid=0))
     queue.leave("r0")
-    assert queue.enter(request("r3")).owner_uid == 1001
+    queue.enter(request("r3"))
+    assert queue.all()[-1].owner_uid == 1001

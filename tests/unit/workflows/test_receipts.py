@@ -61,7 +61,7 @@ def test_a_receipt_has_a_head_its_rows_and_an_end_with_their_checksum(receipts: 
     end = json.loads(last)
     assert (end["files"], end["size_bytes"], end["result"]) == (2, 6, {"target": "/data/out"})
     assert end["crc32c"] == f"{forebay.crc32c(b''.join(lines)):08x}"
-    assert [found.stage for found in receipts.of(1000)] == [7]
+    assert [found.row.stage for found in receipts.of(1000)] == [7]
     assert [*receipts.of(1001)] == []
     assert receipts.find(7, 1001) is None
 
@@ -166,7 +166,7 @@ def test_a_stage_that_runs_again_replaces_its_receipt(tmp_path: Path) -> None:
     receipts.start()
     keep(receipts, stage(1), ["a", "b"])
     for _ in range(5):  # what it replaced is not counted any more
-        assert keep(receipts, stage(1), ["c"]).end["files"] == 1
+        assert keep(receipts, stage(1), ["c"]).row.files == 1
 
 
 def test_a_file_that_is_no_receipt_is_refused_by_name(receipts: Receipts) -> None:

@@ -19,13 +19,14 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
+from forebay.manager.records import GivenUp
 from forebay.records import ServerInfo
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
-from forebay.workflows.manager.core.reservations.reservations import GivenUp, Reservations
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.http.peer import asking_peer
 from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
@@ -262,7 +263,7 @@ def test_only_a_server_that_does_not_answer_is_given_up(pool: Pool) -> None:
     with pytest.raises(RefusedError, match="cannot be given up"):
         pool.reservations.give_up_server("")
     pool.named("ssd2").away = True
-    assert pool.reservations.give_up_server("ssd2") == GivenUp(["lost"], [])
+    assert pool.reservations.give_up_server("ssd2") == GivenUp("ssd2", ("lost",), ())
     assert pool.servers.names() == ["", "ssd3"]
     # The name is free again.
     pool.reservations.create(request("lost"), on=["ssd3"])

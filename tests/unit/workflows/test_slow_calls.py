@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from forebay.admin import Admin
+from forebay.manager.records import AttachmentKind, AttachmentRow
 from forebay.records import ReservationInfo
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.name_turns import NameTurns, TaskTurns
 from forebay.workflows.manager.core.pools.servers import Servers

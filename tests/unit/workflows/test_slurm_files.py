@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import pytest
 
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobState, ReservationRow, ReservationState
 from forebay.records import ServerInfo
-from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
-from forebay.workflows.manager.core.database.states import JobState, ReservationState
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.servers import Servers

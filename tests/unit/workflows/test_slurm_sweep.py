@@ -14,9 +14,9 @@ from typing import cast
 import pytest
 
 from forebay.errors import DisconnectedError, ForebayError, StorageError
+from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations

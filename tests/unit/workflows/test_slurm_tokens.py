@@ -17,8 +17,7 @@ from typing import Any, cast
 import pytest
 
 from forebay.errors import InvalidArgumentError, PermissionDeniedError
-from forebay.workflows.manager.core.database.job_table import JobRow
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.settings import SlurmSettings

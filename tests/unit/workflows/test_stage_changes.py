@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from forebay.manager.jobs import FilesJob
+from forebay.manager.records import ReservationRow
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.stages.stage_changes import StageChanges
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 

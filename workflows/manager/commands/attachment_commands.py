@@ -61,7 +61,7 @@ def attach(
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.attach(name, _holder(holder, pid), pid=pid, ttl_seconds=ttl_seconds)
     if as_json:
-        print_json({"attachment": row})
+        print_json({"attachment": row.as_dict()})
         return
     if pid is not None:
         until = f"until process {pid} ends"
@@ -69,7 +69,7 @@ def attach(
         until = f"for {format_duration(ttl_seconds)}"
     else:
         until = f"until `forebay detach {name}`"
-    console().print(f"{name}: {row['holder']} is attached {until}", markup=False, soft_wrap=True)
+    console().print(f"{name}: {row.holder} is attached {until}", markup=False, soft_wrap=True)
 
 
 @extend_app.command(epilog="Example: forebay extend run1 --ttl 2h")
@@ -85,10 +85,10 @@ def extend(
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.extend(name, _holder(holder, None), ttl_seconds=seconds)
     if as_json:
-        print_json({"attachment": row})
+        print_json({"attachment": row.as_dict()})
         return
     console().print(
-        f"{name}: {row['holder']} is attached for {format_duration(seconds)} from now", markup=False, soft_wrap=True
+        f"{name}: {row.holder} is attached for {format_duration(seconds)} from now", markup=False, soft_wrap=True
     )
 
 

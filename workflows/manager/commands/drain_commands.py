@@ -34,11 +34,11 @@ def drain(
     Slurm starts no further job with a burst buffer there. Jobs that run end as usual. A restart changes nothing.
     """
     with ManagerClient(chosen_or_current()) as manager:
-        answer = manager.drain(reason, server)
+        drained = manager.drain(reason, server)
     if as_json:
-        print_json(answer)
+        print_json({"server": drained.server, "drained": drained.as_dict()})
         return
-    console().print(f"server {answer['server']} makes no new reservations", markup=False, soft_wrap=True)
+    console().print(f"server {drained.server} makes no new reservations", markup=False, soft_wrap=True)
 
 
 @undrain_app.command(epilog="Example: forebay undrain")
@@ -47,7 +47,7 @@ def undrain(server: ServerArgument = "", as_json: JsonOption = False) -> None:
     with ManagerClient(chosen_or_current()) as manager:
         answer = manager.undrain(server)
     if as_json:
-        print_json(answer)
+        print_json({"server": answer.server, "drained": None, "was_drained": answer.was_drained})
         return
-    before = "" if answer["was_drained"] else ", as before"
-    console().print(f"server {answer['server']} makes reservations{before}", markup=False, soft_wrap=True)
+    before = "" if answer.was_drained else ", as before"
+    console().print(f"server {answer.server} makes reservations{before}", markup=False, soft_wrap=True)

@@ -75,8 +75,7 @@ def _stage_of(manager: ManagerClient, place: str) -> int:
     found = manager.receipts(wanted, count=1)
     if not found:
         raise NotFoundError(f"there is no receipt of {place[:200]}; `forebay stages` lists what was staged")
-    number: int = found[0]["stage"]
-    return number
+    return found[0].stage
 
 
 def _print(lines: Iterator[bytes], *, as_json: bool) -> None:

@@ -188,9 +188,9 @@ def destroy(
     with ManagerClient(chosen_or_current()) as manager:
         answer = manager.destroy(name, force=force)
     if as_json:
-        print_json(answer)
-    elif answer["existed"]:
+        print_json(answer.as_dict())
+    elif answer.existed:
         console().print(f"{name}: destroyed", markup=False, soft_wrap=True)
     else:
-        near = f"; did you mean {' or '.join(answer['near'])}?" if answer["near"] else ""
+        near = f"; did you mean {' or '.join(answer.near)}?" if answer.near else ""
         console().print(f"{name}: there was no such reservation{near}", markup=False, soft_wrap=True)

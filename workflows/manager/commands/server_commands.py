@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json, print_table
 from forebay.errors import InvalidArgumentError
 from forebay.manager.client import ManagerClient
+from forebay.manager.records import ServerStatus
 from forebay.sizes import format_size
 
 __all__ = ["servers_app"]
@@ -37,7 +38,7 @@ def servers(context: typer.Context, as_json: JsonOption = False) -> None:
     with ManagerClient(chosen_or_current()) as manager:
         answer = manager.servers()
     if as_json:
-        print_json({"servers": answer})
+        print_json({"servers": [server.as_dict() for server in answer]})
         return
     print_table(
         ("SERVER", "ADDRESS", "STATE", ">CAPACITY", ">FREE", ">RESERVATIONS", "SINCE"),
@@ -46,23 +47,22 @@ def servers(context: typer.Context, as_json: JsonOption = False) -> None:
     )
 
 
-def _row(server: dict[str, Any]) -> tuple[str, ...]:
-    drained, away_ns = server["drained"], server["away_since_ns"]
+def _row(server: ServerStatus) -> tuple[str, ...]:
     state, since_ns = "up", None
-    if away_ns is not None:
-        state, since_ns = "away", away_ns
-    elif server["retired"]:
+    if server.away_since_ns is not None:
+        state, since_ns = "away", server.away_since_ns
+    elif server.retired:
         state = "retired"
-    elif drained:
-        state, since_ns = "drained", drained["since_ns"]
-    is_known = away_ns is None
+    elif server.drained:
+        state, since_ns = "drained", server.drained.since_ns
+    is_known = server.away_since_ns is None
     return (
-        server["server"],
-        server["address"],
+        server.server,
+        server.address,
         state,
-        format_size(server["capacity_bytes"]) if is_known else "",
-        format_size(server["free_bytes"]) if is_known else "",
-        str(server["reservations"]) if is_known else "",
+        format_size(server.capacity_bytes) if is_known else "",
+        format_size(server.free_bytes) if is_known else "",
+        str(server.reservations) if is_known else "",
         "" if since_ns is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since_ns / 1e9)),
     )
 
@@ -93,12 +93,12 @@ def retire(name: NameArgument, as_json: JsonOption = False) -> None:
     with ManagerClient(chosen_or_current()) as manager:
         answer = manager.retire(name)
     if as_json:
-        print_json(answer)
+        print_json(answer.as_dict())
         return
-    if answer["left"]:
+    if answer.left:
         text = f"{name} is not in the pool any more"
     else:
-        text = f"{name} leaves the pool when these reservations are gone: {', '.join(answer['reservations'])}"
+        text = f"{name} leaves the pool when these reservations are gone: {', '.join(answer.reservations)}"
     console().print(text, markup=False, soft_wrap=True)
 
 
@@ -118,9 +118,9 @@ def forget(
     with ManagerClient(chosen_or_current()) as manager:
         answer = manager.forget_server(name)
     if as_json:
-        print_json(answer)
+        print_json(answer.as_dict())
         return
-    gone = f"; gone with it: {', '.join(answer['lost'])}" if answer["lost"] else ""
-    if answer["damaged"]:
-        gone += f"; these have lost what lay on it: {', '.join(answer['damaged'])}"
+    gone = f"; gone with it: {', '.join(answer.lost)}" if answer.lost else ""
+    if answer.damaged:
+        gone += f"; these have lost what lay on it: {', '.join(answer.damaged)}"
     console().print(f"{name} is not in the pool any more{gone}", markup=False, soft_wrap=True)

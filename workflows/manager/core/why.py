@@ -8,16 +8,24 @@ from collections.abc import Callable, Iterator
 
 from forebay.durations import format_duration
 from forebay.errors import NotFoundError
-from forebay.manager.records import Answer
+from forebay.manager.records import (
+    Answer,
+    AttachmentRow,
+    Drain,
+    JobRow,
+    JobState,
+    QueueRow,
+    ReservationRow,
+    ReservationState,
+)
 from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.attachment_table import AttachmentRow, AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow, StageRow
-from forebay.workflows.manager.core.database.drains import Drain, DrainTable
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.queue_table import QueueRow, QueueTable
-from forebay.workflows.manager.core.database.states import JobState, ReservationState
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
+from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.drains import DrainTable
+from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.attachments import reservation_of_stage
 
@@ -83,9 +91,9 @@ class Why:
         return [row for row in rows if row.owner_uid == peer.uid or row.reservation in own]
 
     def _answers(self, what: str, peer: Peer) -> Iterator[Answer]:
-        for number, place in enumerate(self._queue.all()):
+        for place in self._queue.all():
             if place.name == what and peer.may_see(place.owner_uid):
-                yield _of_place(place, number, self._drains.of(server_name()))
+                yield _of_place(place, self._drains.of(server_name()))
         reservation = self._database.reservation(what)
         if reservation is not None and peer.may_see(reservation.owner_uid):
             yield self._of_reservation(reservation)
@@ -159,12 +167,12 @@ class Why:
         )
 
 
-def _of_place(row: QueueRow, ahead: int, drain: Drain | None) -> Answer:
+def _of_place(row: QueueRow, drain: Drain | None) -> Answer:
     return Answer(
         f"reservation {row.name}",
         "waiting to be made",
         row.created_ns,
-        f"{format_size(row.size_bytes)} of space; {ahead} came before{'' if drain is None else f'; {drain.text}'}",
+        f"{format_size(row.size_bytes)} of space; {row.ahead} came before{'' if drain is None else f'; {drain.text}'}",
         ends="room in its pool, or the end of `forebay create --wait`"
         if drain is None
         else "`forebay undrain`, then room in its pool; or the end of `forebay create --wait`",

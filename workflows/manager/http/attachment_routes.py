@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -46,17 +45,17 @@ def build_attachment_router(attachments: Attachments, why: Why) -> APIRouter:
     @router.get("/attachments")
     def list_attachments(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's attachments, and all to the caller's reservations; an administrator's request gives all."""
-        return [asdict(row) for row in why.visible_attachments(peer)]
+        return [row.as_dict() for row in why.visible_attachments(peer)]
 
     @router.post("/attachments")
     def attach(request: AttachRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Keeps a reservation in use; the same holder again renews its attachment."""
-        return asdict(attachments.attach(request.hold(), peer))
+        return attachments.attach(request.hold(), peer).as_dict()
 
     @router.post("/attachments/extend")
     def extend(request: HoldRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Lets an attachment last longer, or shorter."""
-        return asdict(attachments.extend(request.hold(), peer))
+        return attachments.extend(request.hold(), peer).as_dict()
 
     @router.post("/attachments/detach")
     def detach(request: HoldRequest, peer: CurrentPeer) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -22,7 +21,7 @@ def build_job_router(table: JobTable, why: Why) -> APIRouter:
     @router.get("/jobs")
     def list_jobs(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's jobs of a scheduler; an administrator's request gives all."""
-        return [asdict(job) for job in table.all() if peer.may_see(job.owner_uid)]
+        return [job.as_dict() for job in table.all() if peer.may_see(job.owner_uid)]
 
     @router.get("/why")
     def tell_why(what: Annotated[str, Query(max_length=200)], peer: CurrentPeer) -> list[dict[str, Any]]:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 
+from forebay.manager.records import PoolSpace
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.http.peer import CurrentPeer
 
@@ -25,23 +25,15 @@ def build_pool_router(pools: Pools) -> APIRouter:
         rows = []
         for key, pool in pools.settings.pools.items():
             capacity_bytes, free_bytes = pools.capacity(key, spaces)
-            rows.append(
-                {
-                    "name": pool.name,
-                    "capacity_bytes": capacity_bytes,
-                    "free_bytes": free_bytes,
-                    "granularity_bytes": pool.granularity_bytes,
-                    "waiting_bytes": pools.waiting_bytes(key),
-                }
-            )
+            waiting_bytes = pools.waiting_bytes(key)
+            row = PoolSpace(pool.name, capacity_bytes, free_bytes, pool.granularity_bytes, waiting_bytes)
+            rows.append(row.as_dict())
         return rows
 
     @router.get("/queue")
     def list_queue(peer: CurrentPeer) -> list[dict[str, Any]]:
         """Reservations of the caller's that wait for space, with how many came before; an administrator sees all."""
-        return [
-            {**asdict(row), "ahead": number} for number, row in enumerate(pools.queue()) if peer.may_see(row.owner_uid)
-        ]
+        return [row.as_dict() for row in pools.queue() if peer.may_see(row.owner_uid)]
 
     @router.delete("/queue/{name:path}")
     def leave_queue(name: str, peer: CurrentPeer) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def build_receipt_router(receipts: Receipts) -> APIRouter:
 
         def found() -> list[dict[str, Any]]:
             of_place = (receipt for receipt in receipts.of(peer.whose) if not place or receipt.covers(place))
-            return [receipt.as_dict() for receipt in islice(of_place, count)]
+            return [receipt.row.as_dict() for receipt in islice(of_place, count)]
 
         return await asyncio.to_thread(found)
 

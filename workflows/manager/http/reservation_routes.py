@@ -7,7 +7,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from forebay.errors import PermissionDeniedError
-from forebay.manager.records import QueuePlace
+from forebay.manager.records import Destruction, QueuePlace, ReservationRow
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.core.access import may_use
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.manager.http.peer import CurrentPeer
@@ -75,7 +74,7 @@ def build_reservation_router(
     @router.get("/reservations")
     def list_reservations(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's reservations as they were asked for; an administrator's request gives all."""
-        return [asdict(row) for row in database.reservations() if peer.may_see(row.owner_uid)]
+        return [row.as_dict() for row in database.reservations() if peer.may_see(row.owner_uid)]
 
     @router.get("/usable-reservations")
     async def list_usable(peer: CurrentPeer) -> dict[str, Any]:
@@ -129,6 +128,6 @@ def build_reservation_router(
         existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by=peer)
         await asyncio.to_thread(changed)
         near = [] if existed else await asyncio.to_thread(lambda: near_names(name, reservations.names_of(peer.whose)))
-        return {"destroyed": name, "existed": existed, "near": near}
+        return Destruction(name, existed, tuple(near)).as_dict()
 
     return router

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from forebay.manager.records import Retirement, ServerStatus
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_name import server_name
@@ -52,26 +52,25 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
     router = APIRouter()
     servers = reservations.servers
 
-    def tell(space: ServerSpace) -> dict[str, Any]:
+    def status_of(space: ServerSpace) -> ServerStatus:
         key = "" if space.name == server_name() else space.name
-        drain = servers.drains.of(space.name)
         known = next((server for server in servers.others() if server.name == key), None)
-        return {
-            "server": space.name,
-            "uuid": servers.root_uuid(key),
-            "address": servers.address if known is None else known.address,
-            "drained": None if drain is None else asdict(drain),
-            "retired": known is not None and known.retired,
-            "away_since_ns": None if (since := servers.away_since(key)) is None else round(since * 1e9),
-            "capacity_bytes": space.capacity_bytes,
-            "free_bytes": space.free_bytes,
-            "reservations": space.reservations,
-        }
+        return ServerStatus(
+            server=space.name,
+            uuid=servers.root_uuid(key),
+            address=servers.address if known is None else known.address,
+            drained=servers.drains.of(space.name),
+            retired=known is not None and known.retired,
+            away_since_ns=None if (since := servers.away_since(key)) is None else round(since * 1e9),
+            capacity_bytes=space.capacity_bytes,
+            free_bytes=space.free_bytes,
+            reservations=space.reservations,
+        )
 
     @router.get("/servers")
     def list_servers() -> list[dict[str, Any]]:
         """The servers: what each has, since when and why it is drained or away, if it is."""
-        return [tell(space) for space in servers.spaces()]
+        return [status_of(space).as_dict() for space in servers.spaces()]
 
     @router.post("/servers")
     async def join(request: JoinRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
         _must_be_administrator(peer)
         joined = await slow_calls.run(peer.uid, reservations.take_server, request.name, request.address)
         await asyncio.to_thread(changed)
-        return asdict(joined)
+        return joined.as_dict()
 
     @router.post("/servers/drain")
     def drain(request: DrainRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
         name = servers.key_of(request.server) or server_name()
         drained = servers.drains.drain(name, " ".join(request.reason.split()), peer.uid)
         changed()
-        return {"server": name, "drained": asdict(drained)}
+        return {"server": name, "drained": drained.as_dict()}
 
     @router.post("/servers/undrain")
     def undrain(peer: CurrentPeer, request: UndrainRequest | None = None) -> dict[str, Any]:
@@ -103,15 +102,15 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
     def retire(name: str, peer: CurrentPeer) -> dict[str, Any]:
         """Lets a server take nothing new; it leaves the pool with its last reservation."""
         _must_be_administrator(peer)
-        left = servers.retire(servers.key_of(name))
-        return {"server": name, "reservations": left, "left": servers.leave_if_retired(name)}
+        names = servers.retire(servers.key_of(name))
+        return Retirement(name, tuple(names), servers.leave_if_retired(name)).as_dict()
 
     @router.delete("/servers/{name}")
     async def forget(name: str, peer: CurrentPeer) -> dict[str, Any]:
         """Gives up a server that will not come back."""
         _must_be_administrator(peer)
         given_up = await slow_calls.run(peer.uid, reservations.give_up_server, servers.key_of(name))
-        return {"server": name, **asdict(given_up)}
+        return given_up.as_dict()
 
     return router
 

@@ -42,7 +42,7 @@ def build_stage_router(supervisor: StageSupervisor, reservations: Reservations) 
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
         receipt = await asyncio.to_thread(supervisor.receipts.find, row.id, row.owner_uid)
-        place = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.end["crc32c"]}
+        place = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.row.crc32c}
         return _tell(row, supervisor.version(row.id)) | {"receipt": place}
 
     @router.get("/stages")

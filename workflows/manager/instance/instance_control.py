@@ -264,7 +264,7 @@ class InstanceControl:
         """The reservations that `down` would destroy; None if that cannot be told."""
         try:
             with ManagerClient(self._instance) as manager:
-                return [row["name"] for row in manager.reservations() if not row["persistent"]]
+                return [row.name for row in manager.reservations() if not row.persistent]
         except DisconnectedError:
             return None
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sql
 
 from forebay.errors import BusyError, NoSpaceError, NotFoundError, RefusedError
+from forebay.manager.records import AttachmentKind, AttachmentRow, ReservationState
 from forebay.workflows.manager.core.access import is_administrator
 from forebay.workflows.manager.core.database.database import Database, metadata, reservations_table
-from forebay.workflows.manager.core.database.states import ReservationState
 
-__all__ = ["AttachmentKind", "AttachmentRow", "AttachmentTable", "UnattachedRow"]
+__all__ = ["AttachmentTable", "UnattachedRow"]
 
 _ATTACHMENTS_MAX = 10_000  # of a reservation
 _RESERVE = _ATTACHMENTS_MAX // 8  # of these, for users who have few there, and for jobs
@@ -56,29 +55,6 @@ _unattached = sql.Table(
     sql.Column("last_holder", sql.String, nullable=False),
     sql.Column("reason", sql.String, nullable=False),
 )
-
-
-class AttachmentKind(StrEnum):
-    """Who ends an attachment."""
-
-    USER = "user"  #: whoever made it, the end of its process, or its time
-    JOB = "job"  #: the scheduler, when it is through with the job
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentRow:
-    """One holder of a reservation."""
-
-    reservation: str
-    kind: AttachmentKind
-    holder: str  #: what its user calls it, or the job
-    owner_uid: int
-    pid: int | None = None  #: the process that it ends with
-    process: str | None = None  #: which one: see forebay.manager.process_identity
-    ttl_seconds: float | None = None  #: how long it lasts after it was made or extended
-    expires_ns: int | None = None
-    created_ns: int = 0
-    id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,16 @@ import sqlalchemy as sql
 
 from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.fail_point import fail_point
+from forebay.manager.records import MemberRow, ReservationRow, ReservationState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.database.database_engine import DatabasePlace, connect_to, readable_error
 from forebay.workflows.manager.core.database.schema import check_and_make, metadata, try_change
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.database.touched_rows import TouchedRows
 
 __all__ = [
     "IDS_AT_ONCE",
     "Database",
     "Held",
-    "MemberRow",
-    "ReservationRow",
     "StageRow",
     "metadata",
     "no_stage",
@@ -104,50 +102,6 @@ stages_table = _stages = sql.Table(
 
 #: Of a stage's row.
 _DESCRIPTION_LENGTH = sql.func.length(sql.cast(_stages.c.job, sql.Text))
-
-
-@dataclass(frozen=True, slots=True)
-class MemberRow:
-    """What one server gives to a reservation that lies on several."""
-
-    server: str  #: of the pool; "" is the manager's own
-    root_uuid: str
-    size_bytes: int  #: for streams; of the home with what is kept for journals
-    lost: bool = False  #: the server will not come back, or does not have it any more
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationRow:
-    """A reservation as it was asked for."""
-
-    name: str
-    capacity_bytes: int
-    persistent: bool
-    owner_uid: int
-    owner_gid: int
-    state: ReservationState = ReservationState.CREATING
-    id: str = ""  #: the server's, once it is known
-    force: bool = False  #: of a destroy
-    created_ns: int = 0
-    files_bytes: int = 0
-    pool: str = ""  #: "" is the default pool
-    account: str = ""  #: "" is none
-    server: str = ""  #: of the pool, that has it, or is its home; "" is the manager's own
-    members: tuple[MemberRow, ...] = ()  #: of one on several servers, the home first; empty: `server` has all of it
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """All that have some of it, the home first; also those that are lost."""
-        return tuple(member.server for member in self.members) or (self.server,)
-
-    def member_on(self, server: str) -> MemberRow | None:
-        """What a server gives to it, if it lies on several."""
-        return next((member for member in self.members if member.server == server), None)
-
-    def has_lost(self, server: str) -> bool:
-        """Whether what a server gave to it is lost."""
-        member = self.member_on(server)
-        return member is not None and member.lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import sqlalchemy as sql
 
+from forebay.manager.records import Drain
 from forebay.workflows.manager.core.database.database import Database, metadata
 
-__all__ = ["Drain", "DrainTable"]
+__all__ = ["DrainTable"]
 
 _drains = sql.Table(
     "drains",
@@ -20,21 +20,6 @@ _drains = sql.Table(
     sql.Column("by_uid", sql.BigInteger, nullable=False),
     sql.Column("since_ns", sql.BigInteger, nullable=False),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """A server that takes no new grants."""
-
-    server: str
-    reason: str
-    by_uid: int
-    since_ns: int
-
-    @property
-    def text(self) -> str:
-        """For people."""
-        return f"server {self.server} is drained{f' ({self.reason})' if self.reason else ''} and makes no reservations"
 
 
 class DrainTable:

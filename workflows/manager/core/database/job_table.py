@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sql
 
+from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.database.database import Database, metadata
-from forebay.workflows.manager.core.database.states import JobState
 
-__all__ = ["JobRow", "JobTable"]
+__all__ = ["JobTable"]
 
 _jobs = sql.Table(
     "jobs",
@@ -37,33 +36,6 @@ _jobs = sql.Table(
     sql.UniqueConstraint("token", "run"),
     sqlite_autoincrement=True,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """One run of a job."""
-
-    id: int
-    token: str  #: the scheduler's name of the job
-    run: int  #: 1, and one more each time that the token comes back
-    state: JobState
-    owner_uid: int
-    owner_gid: int
-    capacity_bytes: int  #: as asked for; 0: it has no reservation
-    reservation: str  #: its name; "" if it has none
-    directives: dict[str, Any]
-    stages: dict[str, int]  #: number of the stage that does a directive, by "in N", "out N", "stream N"
-    reason: str  #: why it stands still, for people; "" if it does not
-    created_ns: int
-    changed_ns: int
-    quiet: bool  #: its processes are known to be gone
-    node_count: int  #: on how many nodes it runs; 0: it has not run
-    deadline_ns: int | None = None  #: when its state ends at the latest; None: that is the scheduler's to say
-
-    @property
-    def holder(self) -> str:
-        """The name of its attachments."""
-        return f"job {self.token}" if self.run == 1 else f"job {self.token}, run {self.run}"
 
 
 class JobTable:

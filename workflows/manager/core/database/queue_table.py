@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sql
 
 from forebay.errors import NoSpaceError, PermissionDeniedError
+from forebay.manager.records import QueueRow, ReservationRow
 from forebay.workflows.manager.core.access import is_administrator
-from forebay.workflows.manager.core.database.database import Database, ReservationRow, metadata
+from forebay.workflows.manager.core.database.database import Database, metadata
 
-__all__ = ["QueueRow", "QueueTable"]
+__all__ = ["QueueTable"]
 
 #: Who waits says so again and again. After this long without a word the place is lost.
 SEEN_SECONDS_MAX = 30.0
@@ -35,27 +34,13 @@ _queue = sql.Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """One who waits."""
-
-    id: int
-    name: str  #: of the reservation to be
-    pool: str
-    account: str
-    size_bytes: int
-    owner_uid: int
-    created_ns: int
-    seen_ns: int
-
-
 class QueueTable:
     """The rows. Usable from several threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def enter(self, request: ReservationRow) -> QueueRow:
+    def enter(self, request: ReservationRow) -> None:
         """Takes a place at the end, or says again that the one at that name is wanted.
 
         Raises
@@ -93,7 +78,6 @@ class QueueTable:
                 connection.execute(
                     _queue.insert().values(asked | {"name": request.name, "created_ns": now, "seen_ns": now})
                 )
-            return _row(connection.execute(_queue.select().where(_queue.c.name == request.name)).mappings().one())
 
     def leave(self, name: str, owner_uid: int | None = None) -> bool:
         """Gives a place up; False if there is none (of that user)."""
@@ -120,8 +104,5 @@ class QueueTable:
     def all(self) -> list[QueueRow]:
         """Those who wait, the first to come first."""
         with self._database.look() as connection:
-            return [_row(row) for row in connection.execute(_queue.select().order_by(_queue.c.id)).mappings()]
-
-
-def _row(row: Any) -> QueueRow:
-    return QueueRow(**row)
+            rows = connection.execute(_queue.select().order_by(_queue.c.id)).mappings()
+            return [QueueRow(**row, ahead=number) for number, row in enumerate(rows)]

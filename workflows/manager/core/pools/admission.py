@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
+from forebay.manager.records import QueueRow
 from forebay.sizes import format_size
 from forebay.workflows.manager.core.database.database import Held
-from forebay.workflows.manager.core.database.queue_table import QueueRow
 from forebay.workflows.manager.core.pools.placement import Placement, PlacementRequest, ServerSpace, emptied, place
 from forebay.workflows.manager.core.pools.pool_settings import Pool, PoolSettings, Who
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forebay.errors import NoSpaceError
-from forebay.manager.records import QueuePlace
+from forebay.manager.records import Drain, QueuePlace, QueueRow, ReservationRow
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, Held, ReservationRow
-from forebay.workflows.manager.core.database.drains import Drain
-from forebay.workflows.manager.core.database.queue_table import QueueRow, QueueTable
+from forebay.workflows.manager.core.database.database import Database, Held
+from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.core.pools.placement import Placement, ServerSpace, dealt_bytes
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who

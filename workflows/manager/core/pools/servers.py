@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 import sqlalchemy as sql
@@ -27,15 +26,15 @@ from forebay.errors import (
     NotFoundError,
     RefusedError,
 )
+from forebay.manager.records import PoolServer, ReservationRow, ReservationState
 from forebay.records import ReservationInfo, ServerInfo
-from forebay.workflows.manager.core.database.database import Database, ReservationRow, metadata
+from forebay.workflows.manager.core.database.database import Database, metadata
 from forebay.workflows.manager.core.database.drains import DrainTable
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.pools.placement import ServerSpace
 from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.pools.server_name import server_name
 
-__all__ = ["PoolServer", "Servers", "server_text", "side_by_side"]
+__all__ = ["Servers", "server_text", "side_by_side"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +51,6 @@ _servers = sql.Table(
     sql.Column("joined_ns", sql.BigInteger, nullable=False),
     sql.Column("retired", sql.Boolean, nullable=False),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PoolServer:
-    """A server that has joined."""
-
-    name: str
-    address: str  #: HOST:PORT
-    root_uuid: str
-    joined_ns: int
-    retired: bool = False  #: takes nothing new, and leaves with its last reservation
 
 
 def server_text(name: str) -> str:

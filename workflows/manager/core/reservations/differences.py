@@ -6,8 +6,8 @@ from __future__ import annotations
 import shlex
 
 from forebay.errors import AlreadyExistsError
+from forebay.manager.records import ReservationRow
 from forebay.sizes import format_size
-from forebay.workflows.manager.core.database.database import ReservationRow
 
 __all__ = ["another_exists"]
 

@@ -7,8 +7,8 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
+from forebay.manager.records import ReservationState
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_in_use
 
 __all__ = ["doom_non_persistent"]

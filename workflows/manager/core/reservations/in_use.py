@@ -7,11 +7,11 @@ import time
 
 from forebay.errors import DisconnectedError, NotFoundError, RefusedError
 from forebay.manager.process_identity import process_identity
+from forebay.manager.records import AttachmentKind, AttachmentRow, JobState, ReservationRow
 from forebay.records import StreamStatus
-from forebay.workflows.manager.core.database.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
+from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
-from forebay.workflows.manager.core.database.states import JobState
 from forebay.workflows.manager.core.pools.servers import Servers
 
 __all__ = ["refuse_if_in_use", "refuse_if_written", "why_over"]

@@ -13,9 +13,9 @@ import time
 from dataclasses import replace
 
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError, NotFoundError, RefusedError, StorageError
+from forebay.manager.records import ReservationRow, ReservationState
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity
-from forebay.workflows.manager.core.database.database import Database, ReservationRow
-from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.server_name import server_name

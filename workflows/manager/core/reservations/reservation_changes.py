@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from forebay.admin import Admin
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError, NotFoundError, RefusedError
 from forebay.fail_point import fail_point
+from forebay.manager.records import MemberRow, ReservationRow, ReservationState
 from forebay.records import Lifetime, ReservationInfo
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, MemberRow, ReservationRow
-from forebay.workflows.manager.core.database.states import ReservationState
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.pools import SHARE_UNIT_BYTES
 from forebay.workflows.manager.core.pools.server_name import server_name

@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forebay.errors import (
     AlreadyExistsError,
@@ -25,39 +25,30 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.manager.jobs import Job, StepsJob
-from forebay.manager.records import QueuePlace
+from forebay.manager.records import GivenUp, MemberRow, PoolServer, QueuePlace, ReservationRow, ReservationState
 from forebay.names import check_name
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.core.access import Peer, is_administrator, may_use
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, MemberRow, ReservationRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
-from forebay.workflows.manager.core.database.states import ReservationState
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import Placement
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.server_name import server_name
-from forebay.workflows.manager.core.pools.servers import PoolServer, Servers
+from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_written
 from forebay.workflows.manager.core.reservations.reconciliation import Reconciliation
 from forebay.workflows.manager.core.reservations.reservation_changes import ReservationChanges
 
-__all__ = ["GivenUp", "Reservations", "no_reservation"]
+__all__ = ["Reservations", "no_reservation"]
 
 _log = logging.getLogger(__name__)
 
 _OF_ONE_USER_MAX = 1000  # those of a scheduler's jobs count, but are not refused: its own rules bound them
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """The reservations of a server that will not come back."""
-
-    lost: list[str]  #: whose home it was: gone with it
-    damaged: list[str]  #: that had only a share there
 
 
 class Reservations:
@@ -446,7 +437,7 @@ class Reservations:
             raise RefusedError(
                 f"server {server} answers; let it leave with its last reservation: `forebay servers retire {server}`",
             )
-        given_up = GivenUp([], [])
+        lost, damaged = [], []
         for name in [row.name for row in self._database.reservations() if server in row.servers]:
             with self._turns.of(name):
                 row = self._database.reservation(name)
@@ -455,15 +446,15 @@ class Reservations:
                 members = tuple(replace(one, lost=one.lost or one.server == server) for one in row.members)
                 remaining = replace(row, members=members)
                 if row.server == server:
-                    given_up.lost.append(name)
+                    lost.append(name)
                 if row.server == server or row.state in (ReservationState.CREATING, ReservationState.DESTROYING):
                     self._changes.undo(remaining)
                 else:
                     self._database.put_reservation(remaining)
-                    given_up.damaged.append(name)
+                    damaged.append(name)
         self.servers.forget(server)
         self.servers.tell_directory()
-        return given_up
+        return GivenUp(server, tuple(lost), tuple(damaged))
 
     def findings(self) -> list[Finding]:
         """What `forebay doctor` should say about reservations, compared again with what the server has.

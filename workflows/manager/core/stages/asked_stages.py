@@ -15,10 +15,10 @@ from urllib.parse import quote, unquote_to_bytes
 import sqlalchemy as sql
 
 from forebay.errors import RefusedError
+from forebay.manager.records import JobRow, JobState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.database.database import IDS_AT_ONCE, Database, metadata, stages_table
-from forebay.workflows.manager.core.database.job_table import JobRow, JobTable
-from forebay.workflows.manager.core.database.states import JobState
+from forebay.workflows.manager.core.database.job_table import JobTable
 
 __all__ = ["AskedStage", "AskedStages", "Asking", "takes_stages"]
 

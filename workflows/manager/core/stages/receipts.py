@@ -21,6 +21,7 @@ from typing import IO, Any
 import forebay
 from forebay.errors import CorruptError, NotFoundError, RefusedError
 from forebay.errors import readable_errors as errors_of_system
+from forebay.manager.records import ReceiptRow
 from forebay.sizes import format_size
 from forebay.workflows.manager.core.database.database import StageRow
 from forebay.workflows.manager.core.stages.stage_messages import checked_row
@@ -38,25 +39,15 @@ _FILE_BYTES_MIN = 4096  # that a small one takes
 
 @dataclass(frozen=True, slots=True)
 class StoredReceipt:
-    """A finished receipt: its first and its last line."""
+    """A finished receipt."""
 
     path: Path
     uid: int
-    head: dict[str, Any]  #: format, version, forebay, stage, uid, attempt, begun_ns, job
-    end: dict[str, Any]  #: ended_ns, result, files, size_bytes, crc32c
-
-    @property
-    def stage(self) -> int:
-        """Number of the stage."""
-        return int(self.head["stage"])
-
-    def as_dict(self) -> dict[str, Any]:
-        """For an answer: without the rows."""
-        return {**self.head, **self.end, "path": str(self.path)}
+    row: ReceiptRow  #: its first and its last line
 
     def covers(self, place: str) -> bool:
         """It is about this file or folder, an absolute path or RES:PATH, or about one that the place lies in."""
-        job, result = self.head["job"], self.end["result"]
+        job, result = self.row.job, self.row.result
         targets = [str(result.get("target", "")), job.get("destination") or job.get("outside") or ""]
         if job["kind"] != "steps":
             targets.append(f"{job['reservation']}:{job['path']}")
@@ -306,11 +297,12 @@ def _stored(uid: int, path: Path) -> StoredReceipt:
             head = json.loads(file.readline(_HEAD_BYTES_MAX))
             file.seek(max(0, path.stat().st_size - _END_BYTES_MAX))
             end = json.loads(file.read().rstrip(b"\n").rpartition(b"\n")[2])
-        if (head["format"], head["version"]) != (_FORMAT, _VERSION) or "crc32c" not in end or "result" not in end:
+        if (head["format"], head["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"its format is {head['format']!r}, version {head['version']!r}")
+        row = ReceiptRow.from_native({**head, **end, "path": str(path)})
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"this is no receipt of a stage, or it is damaged ({error})", str(path)) from None
-    return StoredReceipt(path, uid, head, end)
+    return StoredReceipt(path, uid, row)
 
 
 def _lies_in(place: str, target: str) -> bool:
