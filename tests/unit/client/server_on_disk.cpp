@@ -39,7 +39,7 @@ Result<void> ServerOnDisk::start() {
   options.capacity_bytes = pool_bytes;
   options.flush_interval_ms = flush_interval_ms_;
   options.restart_grace_ms = restart_grace_ms_;
-  options.checked_per_turn = server::ServerOptions::check_all;
+  options.checked_per_turn = checked_per_turn_;
   auto server = server::Server::start(disk_, options);
   if (!server) return fail(std::move(server.error()));
   server_ = std::move(*server);

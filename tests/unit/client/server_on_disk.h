@@ -43,6 +43,8 @@ class ServerOnDisk {
   /// How often servers that are started from now on make committed steps durable; without it on request only, so that
   /// the order of the disk's operations is the clients'.
   void set_flush_interval_ms(std::int64_t interval_ms) noexcept { flush_interval_ms_ = interval_ms; }
+  /// How much servers that are started from now on check in each turn of their loops; without it everything.
+  void set_checked_per_turn(std::uint64_t items) noexcept { checked_per_turn_ = items; }
   /// From now on clients of this process write and read through the disk.
   void share_with_clients();
 
@@ -62,6 +64,7 @@ class ServerOnDisk {
   FaultyDevice disk_{limbo_.path()};
   std::int64_t restart_grace_ms_ = 20;
   std::int64_t flush_interval_ms_ = -1;
+  std::uint64_t checked_per_turn_ = server::ServerOptions::check_all;
   std::unique_ptr<server::Server> server_;
   std::thread thread_;
 };

@@ -23,6 +23,8 @@ inline constexpr std::uint64_t steps_many = 9000;
 class JournalRoom : public StreamTest {
  protected:
   void SetUp() override {
+    // Tens of thousands of steps: all of them in each turn would take minutes.
+    own_server_.set_checked_per_turn(4096);
     ASSERT_OK(own_server_.start());
     ASSERT_OK(own_server_.create("res", capacity()));
   }
