@@ -32,7 +32,7 @@ FIRST, KEPT, SECOND = 4, 1, 3
 #: More than what goes to the home.
 OPTIONS: dict[str, Any] = {"elements": 40_000, "variables": 1, "durability": "durable", "mode": "a"}
 #: Of each kind, one run passes at least so many.
-POINTS_MIN = 12
+POINTS_MIN = 8
 HOME, MEMBER = 0, 1
 #: So many messages are a client's greeting.
 GREETING = 2
