@@ -16,6 +16,7 @@ from forebay import _core
 from forebay.admin import Admin
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
 from forebay.instance import InstanceLike, instance_of
+from forebay.new_output import new_output
 from forebay.opening import open as open_stream
 from forebay.records import TICKET_SUFFIX, Address
 from forebay.step import Step
@@ -70,13 +71,8 @@ class Ticket:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """The file appears whole; its name should end in ``.forebay``."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-        try:
-            partial.write_text(self.text(), encoding="utf-8")
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with new_output(Path(path)) as hidden:
+            hidden.write_text(self.text(), encoding="utf-8")
 
     def text(self) -> str:
         """What stands in the file: one line of JSON."""

@@ -39,6 +39,7 @@ from snakemake_storage_plugin_forebay.snapshot import Snapshots
 
 import forebay
 from forebay.errors import ForebayError, InvalidArgumentError
+from forebay.new_output import new_output
 from forebay.records import StepSummary, StreamInfo, StreamStatus
 from forebay.ticket import Ticket
 
@@ -245,17 +246,14 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
             raise WorkflowError(f"there is no reservation {query.reservation}; make it with `forebay create`")
         target.parent.mkdir(parents=True, exist_ok=True)
         # Of a Snakemake that was killed here: one workflow at a time stores this file.
-        for left in target.parent.glob(f".{glob.escape(target.name)}.partial-*"):
+        for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
             _remove(left)
-        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-        try:
-            _copy(self.local_path(), partial)
+        # Others may write beside it.
+        with new_output(target) as hidden:
+            _copy(self.local_path(), hidden)
             if target.is_dir():
                 # A folder cannot be replaced at once; it is away for a moment.
                 shutil.rmtree(target)
-            partial.replace(target)
-        finally:
-            _remove(partial)
 
     def _check_ticket(self) -> None:
         """What a rule wrote in place of a stream is a ticket for it."""

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import forebay
+from forebay.new_output import new_output
 from forebay.workflows.staging.formats import output_format
 
 __all__ = ["retrieve_step"]
@@ -20,15 +20,8 @@ def retrieve_step(address: str, wanted: str, path: Path, instance: forebay.Insta
 
     Checksums are checked as it is read. Nothing is marked as staged: the file is the rule's, not an archive.
     """
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
+    with new_output(path) as hidden:
         with forebay.open_step(address, instance=instance, verify="first", timeout=0) as step:
-            output_format(_FORMATS[wanted]).write(step, list(step), partial, lambda _: None)
+            output_format(_FORMATS[wanted]).write(step, list(step), hidden, lambda _: None)
         if path.is_dir():
             shutil.rmtree(path)
-        partial.replace(path)
-    finally:
-        if partial.is_dir():
-            shutil.rmtree(partial)
-        else:
-            partial.unlink(missing_ok=True)
