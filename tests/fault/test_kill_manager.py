@@ -56,7 +56,7 @@ class LiveStage:
     def state(self) -> str:
         """Of the stage."""
         with self.instance.manager() as manager:
-            state: str = manager.stage(self.stage)["state"]
+            state: str = manager.stage(self.stage).state
             return state
 
     def staged(self) -> set[int]:

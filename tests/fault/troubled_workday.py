@@ -134,7 +134,7 @@ class TroubledWorkday(Workday):
         """What there is can be looked at, and doctor says what is wrong."""
         with self.instance.manager() as manager:
             known = {row.name for row in manager.reservations()}
-            stages = [row["id"] for row in manager.stages()]
+            stages = [row.id for row in manager.stages()]
         assert stages == list(range(1, 1 + len(stages)))
         assert known <= {"kept", "spare", "passing"}
         doctor = self.instance.run("doctor")
@@ -227,5 +227,5 @@ class InterruptedWorkday(TroubledWorkday):
         if not self.instance.files.manager_identity.exists():
             return True
         with contextlib.suppress(ForebayError), self.instance.manager() as manager:
-            return any("continues by itself" in note for row in manager.stages() for note in row["notes"])
+            return any("continues by itself" in note for row in manager.stages() for note in row.notes)
         return False

@@ -18,6 +18,7 @@ import numpy as np
 import forebay
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.records import StageStatus
 from tests.support.instance import CommandLineInstance
 from tests.support.staged_output import check_destination, receipt_entries, stray_names
 from tests.support.time_limits import seconds
@@ -25,8 +26,6 @@ from tests.support.time_limits import seconds
 __all__ = ["Workday"]
 
 Answer = TypeVar("Answer")
-Row = dict[str, Any]
-
 #: Longest wait for a stage; the machine may be busy.
 STAGE_SECONDS_MAX = seconds(120)
 STEPS = 4
@@ -86,7 +85,7 @@ class Workday:
             self.succeed(job, number)
         self.failed_stage_is_mended()
         job = replace(self.live_job(follow=True), destination=str(self.folder / "cancelled"))
-        number = self.insist(lambda manager: manager.submit(job))["id"]
+        number = self.insist(lambda manager: manager.submit(job)).id
         self.insist(lambda manager: manager.cancel(number))
         self.outcome(number)
 
@@ -105,8 +104,8 @@ class Workday:
                 with stream.step() as step:
                     step["T"] = np.full(1000, number)
         self.succeed(StepsJob("kept/flow", str(self.out)))
-        number = self.insist(lambda manager: manager.submit(self.late_job()))["id"]
-        assert self.outcome(number)["failure"]["code"] == "not_found"
+        number = self.insist(lambda manager: manager.submit(self.late_job())).id
+        assert failure_code(self.outcome(number)) == "not_found"
         self.failed = number
 
     def live_job(self, *, follow: bool = False) -> StepsJob:
@@ -121,68 +120,69 @@ class Workday:
         """One runs, and one waits for the destination of the first."""
         # One that was asked for twice, the first time over the death of the manager, waits as well.
         following = self.submit_until(
-            self.live_job(follow=True), lambda row: row["progress"].get("items_done") == 1 or has_found_busy(row)
+            self.live_job(follow=True), lambda row: row.progress.get("items_done") == 1 or has_found_busy(row)
         )
         while True:
-            waiting = self.submit_until(self.live_job(), lambda row: has_found_busy(row) or row["state"] == "succeeded")
+            waiting = self.submit_until(self.live_job(), lambda row: has_found_busy(row) or row.state == "succeeded")
             # The next manager starts what was running and what is asked for anew in no order: the second one
             # may be through before the first has its destination again.
             if has_found_busy(waiting):
-                return following["id"], waiting["id"]
+                return following.id, waiting.id
 
     def failed_stage_is_mended(self) -> None:
         """It is still to be seen what failed, and why; asked for again, it is done."""
         row = self.look(lambda manager: manager.stage(self.failed))
-        assert (row["state"], row["failure"]["code"]) == ("failed", "not_found")
+        assert (row.state, failure_code(row)) == ("failed", "not_found")
         (self.folder / "late").write_bytes(MESH)
         self.succeed(self.late_job())
 
     def succeed(self, job: Job, number: int | None = None) -> None:
         """The stage ends well; one that only another one was in the way of is asked for again."""
         if number is None:
-            number = self.insist(lambda manager: manager.submit(job))["id"]
-        while (row := self.outcome(number))["state"] != "succeeded":
-            assert row["state"] == "failed"
-            assert row["failure"]["code"] in self.passing, row["failure"]
-            number = self.insist(lambda manager: manager.submit(job))["id"]
+            number = self.insist(lambda manager: manager.submit(job)).id
+        while (row := self.outcome(number)).state != "succeeded":
+            assert row.state == "failed"
+            assert failure_code(row) in self.passing, row.failure
+            number = self.insist(lambda manager: manager.submit(job)).id
 
-    def submit_until(self, job: Job, holds: Callable[[Row], bool]) -> Row:
+    def submit_until(self, job: Job, holds: Callable[[StageStatus], bool]) -> StageStatus:
         """A stage once it is as wanted; one that began amid what disturbs the manager, and failed of it, is asked for
         again.
         """
 
-        def failed_in_passing(row: Row) -> bool:
-            return row["state"] == "failed" and row["failure"]["code"] in self.passing
+        def failed_in_passing(row: StageStatus) -> bool:
+            return row.state == "failed" and failure_code(row) in self.passing
 
         while True:
-            number = self.insist(lambda manager: manager.submit(job))["id"]
+            number = self.insist(lambda manager: manager.submit(job)).id
             row = self.wait_for(number, lambda row: holds(row) or failed_in_passing(row))
             if holds(row):
                 return row
 
-    def outcome(self, number: int) -> Row:
+    def outcome(self, number: int) -> StageStatus:
         """A stage once it is over."""
-        return self.wait_for(number, lambda row: row["finished_ns"] is not None)
+        return self.wait_for(number, lambda row: row.finished_ns is not None)
 
-    def wait_for(self, number: int, holds: Callable[[Row], bool]) -> Row:
+    def wait_for(self, number: int, holds: Callable[[StageStatus], bool]) -> StageStatus:
         """A stage once it is as wanted; woken by its changes."""
-        row: Row = {"version": -1}
+        seen = -1
         deadline = time.monotonic() + STAGE_SECONDS_MAX
 
-        def ask(manager: ManagerClient) -> Row:
-            return manager.stage(number, seen=row["version"], wait_seconds=5)
+        def ask(manager: ManagerClient) -> StageStatus:
+            return manager.stage(number, seen=seen, wait_seconds=5)
 
         while True:
             row = self.look(ask)
             if holds(row):
                 return row
-            assert row["finished_ns"] is None, row
+            assert row.finished_ns is None, row
             assert time.monotonic() < deadline, f"still {row}"
+            seen = row.version
 
     def check(self) -> None:
         """All was done, once."""
         for row in self.look(lambda manager: manager.stages()):
-            self.outcome(row["id"])
+            self.outcome(row.id)
         for out, count in ((self.out, STEPS), (self.live_out, 2)):
             assert sorted(receipt_entries(out)) == list(range(count))
             check_destination(out)
@@ -206,6 +206,11 @@ def lifetime(*, persistent: bool = True) -> dict[str, Any]:
     return {"persistent": persistent}
 
 
-def has_found_busy(row: Row) -> bool:
+def has_found_busy(row: StageStatus) -> bool:
     """True once a stage has found its destination taken by another one."""
-    return row["failure"] is not None and row["failure"]["code"] == "busy"
+    return failure_code(row) == "busy"
+
+
+def failure_code(row: StageStatus) -> str:
+    """Of a stage's last failure; "" if it has none."""
+    return "" if row.failure is None else str(row.failure["code"])

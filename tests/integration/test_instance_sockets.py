@@ -60,7 +60,7 @@ def test_sockets_that_somebody_removes_are_made_again(instance: CommandLineInsta
         until(lambda: all(path.is_socket() for path in sockets(instance)), "the sockets to be made again")
         with stream.step() as step:
             step["T"] = np.arange(3)
-        assert manager.health()["server_pid"] == pids[0]
+        assert manager.health().server_pid == pids[0]
         with forebay.open("run1/flow", instance=instance.root) as reader:
             assert reader[0]["T"][...].tolist() == [0, 1, 2]
         assert instance.ask("ls")["reservations"][0]["name"] == "run1"

@@ -323,7 +323,7 @@ def test_nonsense_on_the_managers_socket_harms_nobody(instance: CommandLineInsta
             while connection.recv(4096):
                 pass
     with instance.manager() as manager:
-        assert manager.health()["server_pid"] == instance.server_pid()
+        assert manager.health().server_pid == instance.server_pid()
         with pytest.raises(forebay.InvalidArgumentError, match="no stage"):
             manager._ask("POST", "/stages", body={"job": {"kind": "steps", "nonsense": 1}})
         with pytest.raises(forebay.InvalidArgumentError, match=r"body\.name: .*body\.capacity: "):
@@ -340,8 +340,8 @@ def test_a_stopped_manager_ends_its_stages_and_takes_them_up_later(
     number = instance.ask("stage-out", "kept/flow", str(tmp_path / "out"), "--follow", "--no-wait")["stage"]["id"]
     with instance.manager() as manager:
         seen = -1
-        while manager.stage(number, seen=seen, wait_seconds=5)["progress"].get("items_done") != 1:
-            seen = manager.stage(number)["version"]
+        while manager.stage(number, seen=seen, wait_seconds=5).progress.get("items_done") != 1:
+            seen = manager.stage(number).version
     os.kill(instance.manager_pid(), signal.SIGTERM)
     while instance.run("stages").returncode == 0:
         pass
@@ -349,7 +349,8 @@ def test_a_stopped_manager_ends_its_stages_and_takes_them_up_later(
     stream.close()
     with instance.manager() as manager:
         seen = -1
-        while (row := manager.stage(number, seen=seen, wait_seconds=5))["finished_ns"] is None:
-            seen = row["version"]
-    assert row["state"] == "succeeded"
-    assert row["result"]["kept"] == [0]
+        while (row := manager.stage(number, seen=seen, wait_seconds=5)).finished_ns is None:
+            seen = row.version
+    assert row.state == "succeeded"
+    assert row.result is not None
+    assert row.result["kept"] == [0]

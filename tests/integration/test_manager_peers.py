@@ -17,7 +17,7 @@ import forebay
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob, StepsJob
-from forebay.manager.records import Destruction
+from forebay.manager.records import Destruction, StageRow
 from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user, python_of, python_path
 
@@ -147,23 +147,25 @@ def test_a_stage_runs_as_the_user_who_asked(instance: CommandLineInstance, tmp_p
     secret = tmp_path / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
-    number = ask(instance, "submit", FilesJob("mine", "secret", str(secret), inward=True))["id"]
+    number = ask(instance, "submit", FilesJob("mine", "secret", str(secret), inward=True)).id
     row = _when_over(instance, number)
-    assert row["failure"]["code"] == "permission_denied"
-    number = ask(instance, "submit", StepsJob("roots/flow", str(tmp_path / "out")))["id"]
+    assert row.failure is not None
+    assert row.failure["code"] == "permission_denied"
+    number = ask(instance, "submit", StepsJob("roots/flow", str(tmp_path / "out"))).id
     row = _when_over(instance, number)
-    assert row["failure"]["code"] == "permission_denied"
-    number = ask(instance, "submit", FilesJob("mine", "hostname", "/etc/hostname", inward=True))["id"]
-    assert _when_over(instance, number)["state"] == "succeeded"
+    assert row.failure is not None
+    assert row.failure["code"] == "permission_denied"
+    number = ask(instance, "submit", FilesJob("mine", "hostname", "/etc/hostname", inward=True)).id
+    assert _when_over(instance, number).state == "succeeded"
     files = Path(instance.ask("show", "mine")["reservation"]["files_path"])
     assert (files / "hostname").stat().st_uid == pwd.getpwnam(USER).pw_uid
 
 
-def _when_over(instance: CommandLineInstance, number: int) -> dict[str, Any]:
+def _when_over(instance: CommandLineInstance, number: int) -> StageRow:
     with instance.manager() as manager:
         seen = -1
         while True:
             row = manager.stage(number, seen=seen, wait_seconds=10)
-            if row["finished_ns"] is not None:
+            if row.finished_ns is not None:
                 return row
-            seen = row["version"]
+            seen = row.version

@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay.cli.failures import ExitStatus
+from forebay.manager.records import StageRow
 from tests.support.instance import CommandLineInstance
 from tests.support.randomness import TEST_SEED, times
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
@@ -58,7 +58,7 @@ def submit(instance: CommandLineInstance, *arguments: str) -> int:
     return number
 
 
-def wait_until(instance: CommandLineInstance, number: int, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def wait_until(instance: CommandLineInstance, number: int, holds: Callable[[StageRow], bool]) -> StageRow:
     """The stage once it is as wanted; woken by its changes."""
     deadline = time.monotonic() + 90
     seen = -1
@@ -67,7 +67,7 @@ def wait_until(instance: CommandLineInstance, number: int, holds: Callable[[dict
             row = manager.stage(number, seen=seen, wait_seconds=5)
         if holds(row):
             return row
-        seen = row["version"]
+        seen = row.version
     raise AssertionError(f"stage {number} is still {row}")
 
 
@@ -79,21 +79,21 @@ def test_a_rule_of_a_reservation_copies_chosen_steps_while_they_are_written(
     (number,) = instance.ask(*asked)["stages"]
     assert instance.ask(*asked)["stages"] == [number]  # begun once, however often it is created
     write(5, "ruled/live")
-    stage = wait_until(instance, number, lambda stage: stage["state"] == "succeeded")
-    assert stage["job"]["follow"]
+    stage = wait_until(instance, number, lambda stage: stage.state == "succeeded")
+    assert stage.job["follow"]
     assert sorted(receipt_entries(tmp_path / "out")) == [0, 2, 4]
     for wrong in ("every=2 destination=/x", "stream=other/flow destination=/x", "stream=flow destination=%d/x"):
         assert instance.run("create", "ruled", "--capacity", "64MiB", "--stage-out", wrong).returncode != 0
     instance.ask("destroy", "ruled", "--force")
 
 
-def is_over(row: dict[str, Any]) -> bool:
-    return row["state"] in ("succeeded", "failed", "cancelled")
+def is_over(row: StageRow) -> bool:
+    return row.state in ("succeeded", "failed", "cancelled")
 
 
-def at_least(steps: int) -> Callable[[dict[str, Any]], bool]:
+def at_least(steps: int) -> Callable[[StageRow], bool]:
     """True once so many steps are done, or the stage is over or has been begun again."""
-    return lambda row: is_over(row) or row["progress"].get("items_done", 0) >= steps or row["attempts"] > 1
+    return lambda row: is_over(row) or row.progress.get("items_done", 0) >= steps or row.attempts > 1
 
 
 def check_all_staged(out: Path) -> None:
@@ -177,10 +177,10 @@ def test_a_following_stage_is_cancelled_and_taken_up_again(instance: CommandLine
         with stream.step() as step:
             step["T"] = field(0)
         number = submit(instance, "run1/live", str(out), "--follow")
-        wait_until(instance, number, lambda row: row["progress"].get("items_done") == 1)
+        wait_until(instance, number, lambda row: row.progress.get("items_done") == 1)
         for _ in range(2):
             instance.ask("stages", "cancel", str(number))
-        assert wait_until(instance, number, is_over)["state"] == "cancelled"
+        assert wait_until(instance, number, is_over).state == "cancelled"
         assert instance.stagers() == []
     done = instance.ask("stage-out", "run1/live", str(out), "--follow")["stage"]
     assert done["result"]["kept"] == [0]
@@ -193,12 +193,12 @@ def test_ctrl_c_while_waiting_cancels(instance: CommandLineInstance, tmp_path: P
         while not (new := {row["id"] for row in instance.ask("stages")["stages"]} - before):
             assert waiting.poll() is None
         (number,) = new
-        wait_until(instance, number, lambda row: row["state"] == "running")
+        wait_until(instance, number, lambda row: row.state == "running")
         waiting.send_signal(signal.SIGINT)
         _, errors = waiting.communicate(timeout=60)
         assert waiting.returncode == ExitStatus.CTRL_C
         assert "was cancelled" in errors
-        assert wait_until(instance, number, is_over)["state"] == "cancelled"
+        assert wait_until(instance, number, is_over).state == "cancelled"
 
 
 def test_following_an_interrupted_stream_has_an_exit_status_of_its_own(
@@ -229,10 +229,11 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
             break
     assert kills
     row = wait_until(instance, number, is_over)
-    assert row["state"] in ("succeeded", "failed"), f"seed {TEST_SEED}: {row}"
-    if row["state"] == "failed":
+    assert row.state in ("succeeded", "failed"), f"seed {TEST_SEED}: {row}"
+    if row.state == "failed":
         # So many deaths without progress are given up; the user runs it again.
-        assert "died of signal 9" in row["failure"]["what"]
+        assert row.failure is not None
+        assert "died of signal 9" in row.failure["what"]
         instance.ask("stage-out", "run1/flow", str(out))
     check_all_staged(out)
 
@@ -258,8 +259,9 @@ def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp
             os.close(process)
         instance.up()
         row = wait_until(instance, number, is_over)
-        assert row["state"] == "succeeded", f"seed {TEST_SEED}: {row}"
-        assert sorted(row["result"]["staged"] + row["result"]["kept"]) == list(range(STEPS))
+        assert row.state == "succeeded", f"seed {TEST_SEED}: {row}"
+        assert row.result is not None
+        assert sorted(row.result["staged"] + row.result["kept"]) == list(range(STEPS))
     for out in outs:
         check_all_staged(out)
     assert instance.ask("doctor")["clean"] is True
@@ -283,12 +285,12 @@ def test_a_waiting_command_outlives_the_manager(instance: CommandLineInstance, t
 def test_a_killed_server_is_waited_for(instance: CommandLineInstance, tmp_path: Path) -> None:
     out = tmp_path / "out"
     number = submit(instance, "run1/flow", str(out))
-    wait_until(instance, number, lambda row: is_over(row) or row["progress"].get("items_done", 0) >= 3)
+    wait_until(instance, number, lambda row: is_over(row) or row.progress.get("items_done", 0) >= 3)
     instance.kill_server()
     told = instance.up()
     assert told["server_started"]
     assert not told["manager_started"]
-    assert wait_until(instance, number, is_over)["state"] == "succeeded"
+    assert wait_until(instance, number, is_over).state == "succeeded"
     check_all_staged(out)
     with forebay.Admin() as admin:
         assert all(step.staged for step in admin.steps("run1/flow"))

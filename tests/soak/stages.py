@@ -67,7 +67,7 @@ class StageOuts:
         cast.log.tell("director", "staging", stream=cast.address, destination=job.destination)
         try:
             with self._instance.manager() as manager:
-                number = manager.submit(job)["id"]
+                number = manager.submit(job).id
         except forebay.ForebayError:
             return
         self._stages.append(_Stage(cast, number, job, since))
@@ -89,29 +89,29 @@ class StageOuts:
                 job = StepsJob(**{**vars_of(stage.job), "follow": False})
                 stage.since_ns = time.monotonic_ns()
                 with self._instance.manager() as manager:
-                    state = self._await(manager.submit(job)["id"], stage)
+                    state = self._await(manager.submit(job).id, stage)
             self._tell(stage, state)
             shutil.rmtree(stage.job.destination, ignore_errors=True)
         self._stages.clear()
 
     def _is_over(self, number: int) -> bool:
         with self._instance.manager() as manager:
-            return manager.stage(number)["state"] in _FINAL
+            return manager.stage(number).state in _FINAL
 
     def _await(self, number: int, stage: _Stage | None = None) -> str:
         with self._instance.manager() as manager:
             row = manager.stage(number)
             advanced = time.monotonic()
-            while row["state"] not in _FINAL:
-                newer = manager.stage(number, seen=row["version"], wait_seconds=5.0)
-                if newer["version"] != row["version"]:
+            while row.state not in _FINAL:
+                newer = manager.stage(number, seen=row.version, wait_seconds=5.0)
+                if newer.version != row.version:
                     advanced = time.monotonic()
                 assert time.monotonic() < advanced + _SECONDS_MAX, f"stage {number} gets no further: {newer}"
                 row = newer
-        failure = row["failure"]
-        if stage is not None and row["state"] == "failed" and failure["code"] != "not_found":
+        failure = row.failure or {}
+        if stage is not None and row.state == "failed" and failure["code"] != "not_found":
             stage.cast.log.tell("stage", "breach", rule="staged", what=f"{stage.job.stream}: {failure}")
-        return str(row["state"])
+        return str(row.state)
 
     def _tell(self, stage: _Stage, state: str) -> None:
         destination = Path(stage.job.destination)

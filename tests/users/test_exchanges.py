@@ -13,6 +13,7 @@ import pytest
 import forebay
 from forebay.manager.client import follow_stage
 from forebay.manager.jobs import FilesJob
+from forebay.manager.records import StageStatus
 from tests.support.exchanges import exchanging
 from tests.support.instance import CommandLineInstance
 from tests.support.moved_under_attack import (
@@ -65,13 +66,13 @@ class SharedReservation:
         with forebay.Admin(instance.files) as admin:
             self.files = Path(admin.share("shared", "write", user=mallory.uid).files_path)
 
-    def stage(self, path: str, outside: Path, *, inward: bool, count: int, **options: Any) -> list[dict[str, Any]]:
+    def stage(self, path: str, outside: Path, *, inward: bool, count: int, **options: Any) -> list[StageStatus]:
         """How so many stages that root asks for ended; some run at once."""
         with self._instance.manager() as manager:
             numbers = [
                 manager.submit(
                     FilesJob("shared", path, f"{outside}-{number}" if not inward else str(outside), inward, **options)
-                )["id"]
+                ).id
                 for number in range(count)
             ]
         return [follow_stage(self._instance.files, number) for number in numbers]
@@ -104,7 +105,7 @@ def test_200_exchanges_through_the_manager_give_no_rights(shared: SharedReservat
     with exchanging(shared.mallory.uid, pairs) as attack:
         assert attack.next() == "ready"
         for ended in shared.stage("program", shared.outside / "copy", inward=False, count=times(200)):
-            assert ended["state"] in ("succeeded", "failed")
+            assert ended.state in ("succeeded", "failed")
     found = list(shared.outside.iterdir())
     assert found
     for path in found:
@@ -122,12 +123,13 @@ def test_a_stage_that_root_asks_for_runs_as_the_owner(shared: SharedReservation,
     closed.mkdir(mode=0o700)
     (closed / "private").write_text("of root")
     (ended,) = shared.stage("stolen", closed / "private", inward=True, count=1)
-    assert ended["state"] == "failed"
-    assert ended["failure"]["code"] == "permission_denied"
+    assert ended.state == "failed"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "permission_denied"
     source = shared.outside / "source"
     shared.ada.call(lambda: source.write_text("of ada") and None)
     (ended,) = shared.stage("data", source, inward=True, count=1)
-    assert ended["state"] == "succeeded", ended
+    assert ended.state == "succeeded", ended
     assert (shared.files / "data").stat().st_uid == shared.ada.uid
 
 
@@ -137,13 +139,13 @@ def test_as_root_opens_the_outside_alone_with_roots_rights(shared: SharedReserva
     (closed / "tree").mkdir()
     (closed / "tree" / "private").write_text("of root")
     (ended,) = shared.stage("tree", closed / "tree", inward=True, count=1, as_root=True)
-    assert ended["state"] == "succeeded", ended
+    assert ended.state == "succeeded", ended
     inside = shared.files / "tree" / "private"
     assert (inside.stat().st_uid, inside.read_text()) == (shared.ada.uid, "of root")
     (ended,) = shared.stage(
         "tree", closed / "back", inward=False, count=1, as_root=True, owner=shared.mallory.uid, group=shared.mallory.gid
     )
-    assert ended["state"] == "succeeded", ended
+    assert ended.state == "succeeded", ended
     back = closed / "back-0" / "private"
     assert (back.stat().st_uid, back.stat().st_gid) == (shared.mallory.uid, shared.mallory.gid)
     # Inside it may only what the owner may.
@@ -151,8 +153,9 @@ def test_as_root_opens_the_outside_alone_with_roots_rights(shared: SharedReserva
     hidden.mkdir(mode=0o700)
     (hidden / "x").write_text("of root, inside")
     (ended,) = shared.stage("hidden/x", closed / "never", inward=False, count=1, as_root=True)
-    assert ended["state"] == "failed"
-    assert ended["failure"]["code"] == "permission_denied"
+    assert ended.state == "failed"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "permission_denied"
 
 
 def test_only_root_may_ask_for_roots_rights(

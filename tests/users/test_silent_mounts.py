@@ -39,8 +39,8 @@ class Staging:
     def wait_for(self, number: int, *states: str) -> None:
         with self.instance.manager() as manager:
             row = manager.stage(number)
-            while row["state"] not in states:
-                row = manager.stage(number, seen=row["version"], wait_seconds=10)
+            while row.state not in states:
+                row = manager.stage(number, seen=row.version, wait_seconds=10)
 
 
 @pytest.fixture

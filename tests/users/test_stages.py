@@ -34,8 +34,8 @@ def test_a_stages_environment_is_made_for_its_user_and_its_process_is_closed_to_
     number = json.loads(asked.stdout)["stage"]["id"]
     with instance.manager() as manager:
         row = manager.stage(number)
-        while not row["progress"] and not row["notes"] and row["state"] != "running":
-            row = manager.stage(number, seen=row["version"], wait_seconds=10)
+        while not row.progress and not row.notes and row.state != "running":
+            row = manager.stage(number, seen=row.version, wait_seconds=10)
     pid = process_of(ada.uid)
     variables = dict(
         entry.split("=", 1) for entry in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in entry
@@ -140,16 +140,16 @@ def test_many_small_stages_of_one_user_do_not_come_before_anothers_one(
     def submit(source: Path, reservation: str, count: int) -> list[int]:
         with ManagerClient(root) as manager:
             jobs = (FilesJob(reservation, f"in{number}", str(source / "in"), inward=True) for number in range(count))
-            return [int(manager.submit(job)["id"]) for job in jobs]
+            return [int(manager.submit(job).id) for job in jobs]
 
     adas = ada.call(lambda: submit(ada.home, "adas", 40))
     (bobs,) = bob.call(lambda: submit(bob.home, "bobs", 1))
     with instance.manager() as manager:
         row = manager.stage(bobs)
-        while row["state"] in ("queued", "running"):
-            row = manager.stage(bobs, seen=row["version"], wait_seconds=10)
-        assert row["state"] == "succeeded", row
-        assert manager.stage(adas[-1])["state"] == "queued"
+        while row.state in ("queued", "running"):
+            row = manager.stage(bobs, seen=row.version, wait_seconds=10)
+        assert row.state == "succeeded", row
+        assert manager.stage(adas[-1]).state == "queued"
         for number in adas:
             manager.cancel(number)
 

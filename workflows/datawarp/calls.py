@@ -20,10 +20,10 @@ from fastapi import APIRouter, Request, Response
 
 from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, NotFoundError
 from forebay.manager.jobs import FilesJob
+from forebay.manager.records import StageRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.datawarp.places import Place, Places
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import StageRow
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.stages.acting_user import check_may_stage
 from forebay.workflows.manager.core.stages.asked_stages import AskedStage, Asking, takes_stages

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator
 from forebay.durations import format_duration
 from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError, RefusedError
 from forebay.manager.jobs import Job, job_from_json
-from forebay.manager.records import JobRow
+from forebay.manager.records import JobRow, StageRow
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.database.database import StageRow
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
 from forebay.workflows.slurm.settings import SlurmSettings

@@ -26,6 +26,7 @@ from forebay.manager.records import (
     Destruction,
     Drain,
     GivenUp,
+    Health,
     JobRow,
     PoolServer,
     PoolSpace,
@@ -35,9 +36,10 @@ from forebay.manager.records import (
     ReservationRow,
     Retirement,
     ServerStatus,
+    StageRow,
+    StageStatus,
     Undrained,
 )
-from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
 from forebay.records import Finding, Record, ReservationInfo
 
@@ -80,9 +82,9 @@ class ManagerClient(Closing):
         """Closes the connection."""
         self._http.close()
 
-    def health(self) -> Json:
+    def health(self) -> Health:
         """Version, root, and the server that the manager sees."""
-        return self._ask("GET", "/health")
+        return Health.from_native(self._ask("GET", "/health"))
 
     def findings(self) -> list[Finding]:
         """What the manager has for `forebay doctor`."""
@@ -190,25 +192,26 @@ class ManagerClient(Closing):
         """Waits no longer; False if nobody waits there."""
         return bool(self._ask("DELETE", f"/queue/{quote(name, safe='')}")["left"])
 
-    def submit(self, job: Job) -> Json:
+    def submit(self, job: Job) -> StageStatus:
         """Queues a stage, with this process's umask."""
         from forebay.manager.jobs import job_to_json  # which most commands do not need
 
         umask = os.umask(0o077)
         os.umask(umask)
-        return self._ask("POST", "/stages", body={"job": job_to_json(job), "umask": umask})
+        return StageStatus.from_native(self._ask("POST", "/stages", body={"job": job_to_json(job), "umask": umask}))
 
-    def stages(self) -> list[Json]:
+    def stages(self) -> list[StageRow]:
         """The caller's stages."""
-        return self._ask_list("GET", "/stages")
+        return self._ask_records(StageRow, "/stages")
 
-    def stage(self, stage_id: int, *, seen: int = -1, wait_seconds: float = 0.0) -> Json:
+    def stage(self, stage_id: int, *, seen: int = -1, wait_seconds: float = 0.0) -> StageStatus:
         """One stage; with `seen`, the version that the caller has, waits for a newer one."""
-        return self._ask("GET", f"/stages/{stage_id}", query={"seen": seen, "wait_seconds": wait_seconds})
+        query = {"seen": seen, "wait_seconds": wait_seconds}
+        return StageStatus.from_native(self._ask("GET", f"/stages/{stage_id}", query=query))
 
-    def cancel(self, stage_id: int) -> Json:
+    def cancel(self, stage_id: int) -> StageStatus:
         """Cancels a stage."""
-        return self._ask("POST", f"/stages/{stage_id}/cancel")
+        return StageStatus.from_native(self._ask("POST", f"/stages/{stage_id}/cancel"))
 
     def receipts(self, place: str = "", *, count: int = 1000) -> list[ReceiptRow]:
         """The caller's newest receipts, without their rows; with `place`, a path or RES:PATH, of what lies there."""
@@ -362,7 +365,7 @@ def _refusal(status: int, text: bytes, path: str) -> ForebayError:
     return ProtocolError(f"the manager refused the request: {str(document)[:_REFUSAL_CHARACTERS_MAX]}", path)
 
 
-def follow_stage(instance: Instance, stage_id: int, show: Callable[[Json], None] | None = None) -> Json:
+def follow_stage(instance: Instance, stage_id: int, show: Callable[[StageStatus], None] | None = None) -> StageStatus:
     """The stage when it is over; a manager that is restarting is waited for.
 
     Parameters
@@ -378,10 +381,10 @@ def follow_stage(instance: Instance, stage_id: int, show: Callable[[Json], None]
                 while True:
                     row = manager.stage(stage_id, seen=seen, wait_seconds=_WAIT_SECONDS)
                     deadline = time.monotonic() + _RECONNECT_SECONDS
-                    seen = row["version"]
+                    seen = row.version
                     if show is not None:
                         show(row)
-                    if StageState(row["state"]).is_final:
+                    if row.state.is_final:
                         return row
         except DisconnectedError:
             if time.monotonic() > deadline:

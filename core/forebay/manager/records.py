@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from forebay.manager.stage_state import StageState
 from forebay.records import Record
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Destruction",
     "Drain",
     "GivenUp",
+    "Health",
     "JobRow",
     "JobState",
     "MemberRow",
@@ -28,6 +30,9 @@ __all__ = [
     "ReservationState",
     "Retirement",
     "ServerStatus",
+    "StageReceipt",
+    "StageRow",
+    "StageStatus",
     "Undrained",
 ]
 
@@ -131,6 +136,17 @@ class AttachmentRow(Record):
     expires_ns: int | None = None
     created_ns: int = 0
     id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Health(Record):
+    """A manager that answers."""
+
+    version: str  #: of Forebay
+    root: str
+    started_ns: int
+    shared: bool  #: users other than the instance's own may have reservations
+    server_pid: int | None  #: of its own server; None: it does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +287,43 @@ class QueueRow(Record):
     created_ns: int
     seen_ns: int
     ahead: int  #: how many came before
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow(Record):
+    """A stage: what it is to do and how far it has come."""
+
+    id: int
+    state: StageState
+    job: dict[str, Any]  #: as `job_to_json` makes it
+    owner_uid: int
+    owner_gid: int
+    umask: int
+    cancel: bool  #: to be cancelled
+    attempts: int
+    created_ns: int
+    started_ns: int | None
+    finished_ns: int | None
+    progress: dict[str, Any]  #: items_done, items_total (None: not known), bytes_done, item; empty: nothing told yet
+    notes: tuple[str, ...]
+    result: dict[str, Any] | None  #: by the kind of the job; None: it has not succeeded
+    failure: dict[str, Any] | None  #: code, what, where, stream_broken of the last attempt that failed
+
+
+@dataclass(frozen=True, slots=True)
+class StageReceipt(Record):
+    """Where the receipt of a stage lies."""
+
+    path: str
+    crc32c: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus(StageRow):
+    """A stage that somebody looks at or follows."""
+
+    version: int  #: higher each time that something has changed, while the manager lives
+    receipt: StageReceipt | None  #: None: it has none yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from forebay.manager.jobs import FilesJob
+from forebay.manager.records import StageRow
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.stages import stage_run
 from forebay.workflows.manager.core.stages.stage_findings import stage_findings
 from forebay.workflows.manager.core.stages.stage_process import StageProcess

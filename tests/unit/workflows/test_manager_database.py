@@ -14,11 +14,11 @@ import sqlalchemy as sql
 
 from forebay.errors import InvalidArgumentError, NotFoundError, RefusedError, UnsupportedError
 from forebay.instance import Instance
-from forebay.manager.records import ReservationRow
+from forebay.manager.records import ReservationRow, StageRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.configuration import database_place
 from forebay.workflows.manager.core.database import schema
-from forebay.workflows.manager.core.database.database import Database, Held, StageRow
+from forebay.workflows.manager.core.database.database import Database, Held
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 
 import forebay
 from forebay.errors import CorruptError, NoSpaceError, RefusedError
+from forebay.manager.records import StageRow
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.database.database import StageRow
 from forebay.workflows.manager.core.stages.receipts import Receipts, StoredReceipt, find_receipt
 
 OUT = {"kind": "files", "reservation": "run1", "path": "results", "outside": "/data/out", "inward": False}
@@ -22,7 +22,7 @@ OUT = {"kind": "files", "reservation": "run1", "path": "results", "outside": "/d
 
 def stage(number: int, uid: int = 1000, job: dict[str, Any] | None = None) -> StageRow:
     return StageRow(
-        *(number, StageState.RUNNING, job or OUT, uid, uid, 0o22, False, 1, 5, 6, None, {}, []),
+        *(number, StageState.RUNNING, job or OUT, uid, uid, 0o22, False, 1, 5, 6, None, {}, ()),
         result=None,
         failure=None,
     )

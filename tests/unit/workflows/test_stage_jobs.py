@@ -15,9 +15,10 @@ import pytest
 
 from forebay.errors import InvalidArgumentError, RefusedError
 from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob, job_from_json, job_to_json
+from forebay.manager.records import StageRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.stages import supervisor as supervisor_module
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.manager.http import stage_routes
@@ -113,14 +114,14 @@ def test_stages_that_are_over_are_forgotten_by_the_length_of_their_descriptions_
 
 
 def test_a_list_of_stages_is_built_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = StageRow(1, StageState.QUEUED, job_to_json(STEPS), 1, 1, 0o22, False, 0, 1, None, None, {}, [], None, None)
+    row = StageRow(1, StageState.QUEUED, job_to_json(STEPS), 1, 1, 0o22, False, 0, 1, None, None, {}, (), None, None)
     sent: list[dict[str, Any]] = []
     builders: set[int] = set()
-    tell = stage_routes._tell
+    tell = StageRow.as_dict
 
-    def note_thread(row: StageRow, version: int) -> dict[str, Any]:
+    def note_thread(row: StageRow) -> dict[str, Any]:
         builders.add(threading.get_ident())
-        return tell(row, version)
+        return tell(row)
 
     class Stages:
         async def stages(self, _uid: int | None) -> list[StageRow]:
@@ -137,10 +138,10 @@ def test_a_list_of_stages_is_built_beside_the_event_loop(monkeypatch: pytest.Mon
         scope = {"type": "http", "method": "GET", "path": "/stages", "query_string": b"", "headers": []}
         await api(scope | {"state": {"peer": Peer(1, 1)}}, receive, send)
 
-    monkeypatch.setattr(stage_routes, "_tell", note_thread)
+    monkeypatch.setattr(StageRow, "as_dict", note_thread)
     asyncio.run(call())
     told = json.loads(b"".join(message.get("body", b"") for message in sent))
-    assert [stage["version"] for stage in told] == [0, 0, 0]
+    assert [stage["id"] for stage in told] == [1, 1, 1]
     assert job_from_json(told[2]["job"]) == STEPS
     assert builders
     assert threading.get_ident() not in builders

@@ -127,11 +127,11 @@ def _begin_stages(instance: Instance, rules: list[StepsJob]) -> list[int]:
         for rule in rules:
             wanted = job_to_json(rule)
             same = [
-                stage["id"]
+                stage.id
                 for stage in begun
-                if stage["state"] not in _OVER and {**stage["job"], "variables": ()} == {**wanted, "variables": ()}
+                if stage.state not in _OVER and {**stage.job, "variables": ()} == {**wanted, "variables": ()}
             ]
-            numbers.append(same[0] if same else manager.submit(rule)["id"])
+            numbers.append(same[0] if same else manager.submit(rule).id)
     return numbers
 
 

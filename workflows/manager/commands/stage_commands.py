@@ -311,17 +311,17 @@ def stages(context: typer.Context, as_json: JsonOption = False) -> None:
     with ManagerClient(chosen_or_current()) as manager:
         rows = manager.stages()
     if as_json:
-        print_json({"stages": rows})
+        print_json({"stages": [row.as_dict() for row in rows]})
         return
     print_table(
         (">STAGE", "STATE", "WHAT", "PROGRESS", "STARTED"),
         (
             (
-                str(row["id"]),
-                row["state"],
-                stage_title(row["job"]),
-                _progress_text(row["progress"]),
-                format_time(row["started_ns"]) if row["started_ns"] else "-",
+                str(row.id),
+                row.state,
+                stage_title(row.job),
+                _progress_text(row.progress),
+                format_time(row.started_ns) if row.started_ns else "-",
             )
             for row in rows
         ),
@@ -335,17 +335,17 @@ def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")]
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.stage(stage)
     if as_json:
-        print_json({"stage": row})
+        print_json({"stage": row.as_dict()})
         return
-    fields = [("stage", str(row["id"])), ("what", stage_title(row["job"])), ("state", row["state"])]
-    fields += [("progress", _progress_text(row["progress"])), ("attempts", str(row["attempts"]))]
-    if row["receipt"] is not None:
-        fields.append(("receipt", f"forebay receipt {row['id']} (CRC-32C {row['receipt']['crc32c']})"))
-        if "receipt" in row["result"]:
-            fields.append(("receipt of steps", str(row["result"]["receipt"])))
-    if row["failure"] is not None:
-        fields.append(("failure", f"{row['failure']['what']} ({row['failure']['where']})"))
-    fields += [("note", note) for note in row["notes"]]
+    fields = [("stage", str(row.id)), ("what", stage_title(row.job)), ("state", row.state)]
+    fields += [("progress", _progress_text(row.progress)), ("attempts", str(row.attempts))]
+    if row.receipt is not None:
+        fields.append(("receipt", f"forebay receipt {row.id} (CRC-32C {row.receipt.crc32c})"))
+        if row.result is not None and "receipt" in row.result:
+            fields.append(("receipt of steps", str(row.result["receipt"])))
+    if row.failure is not None:
+        fields.append(("failure", f"{row.failure['what']} ({row.failure['where']})"))
+    fields += [("note", note) for note in row.notes]
     print_fields(fields)
 
 
@@ -360,11 +360,11 @@ def cancel_stage(
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.cancel(stage)
     if as_json:
-        print_json({"stage": row})
+        print_json({"stage": row.as_dict()})
         return
-    if row["state"] == StageState.SUCCEEDED or (row["finished_ns"] and not row["cancel"]):
+    if row.state == StageState.SUCCEEDED or (row.finished_ns and not row.cancel):
         word = "has already ended"
-    elif not row["finished_ns"] and row["job"]["kind"] == MatchedFilesJob.kind and row["job"]["follow"]:
+    elif not row.finished_ns and row.job["kind"] == MatchedFilesJob.kind and row.job["follow"]:
         word = "takes what is complete, and ends; cancel it again to end it at once"
     else:
         word = "is cancelled"
@@ -379,16 +379,16 @@ def _run(job: Job, *, receipt: Path | None, no_wait: bool, as_json: bool) -> Non
         row = manager.submit(job)
     if no_wait:
         if as_json:
-            print_json({"stage": row})
+            print_json({"stage": row.as_dict()})
         else:
-            console().print(str(row["id"]))
+            console().print(str(row.id))
         return
     status = await_stage(instance, row, as_json=as_json)
     if status is not ExitStatus.OK:
         raise typer.Exit(int(status))
     if receipt is not None:
         with ManagerClient(instance) as manager:
-            write_receipt(manager, row["id"], receipt)
+            write_receipt(manager, row.id, receipt)
 
 
 def _number(name: str, find: Callable[[str], Any], field: str, kind: str) -> int | None:

@@ -13,6 +13,7 @@ from forebay.cli.output import console, error_console, print_json
 from forebay.errors import ErrorCode, ForebayError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient, follow_stage
+from forebay.manager.records import StageStatus
 from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
 
@@ -32,7 +33,7 @@ class _StageFailedError(ForebayError, RuntimeError):
             self.code = ErrorCode.FAILED  # type: ignore[misc]
 
 
-def await_stage(instance: Instance, row: Json, *, as_json: bool) -> ExitStatus:
+def await_stage(instance: Instance, row: StageStatus, *, as_json: bool) -> ExitStatus:
     """Shows the stage's progress until it is over, tells how it ended, and returns the exit status."""
     columns = (
         TextColumn("{task.description}"),
@@ -45,29 +46,29 @@ def await_stage(instance: Instance, row: Json, *, as_json: bool) -> ExitStatus:
     bar = Progress(*columns, console=err, disable=as_json or not err.is_terminal, transient=True)
     cancelled_here = False
     with bar:
-        task = bar.add_task(f"stage {row['id']}", total=None, done="", item="")
+        task = bar.add_task(f"stage {row.id}", total=None, done="", item="")
         shown_notes = 0
 
-        def show(newest: Json) -> None:
+        def show(newest: StageStatus) -> None:
             nonlocal shown_notes
-            for note in newest["notes"][shown_notes:]:
+            for note in newest.notes[shown_notes:]:
                 if not as_json:
                     err.print(Text(f"note: {note}"), soft_wrap=True)
-            shown_notes = len(newest["notes"])
-            if newest["failure"] is not None and newest["state"] == StageState.QUEUED and not as_json:
-                bar.update(task, item=f"tried again soon: {newest['failure']['what']}")
-            progress = newest["progress"]
+            shown_notes = len(newest.notes)
+            if newest.failure is not None and newest.state == StageState.QUEUED and not as_json:
+                bar.update(task, item=f"tried again soon: {newest.failure['what']}")
+            progress = newest.progress
             if progress:
                 bar.update(task, done=_done_text(progress), item=progress["item"], **_bar_of(progress))
 
         while True:
             try:
-                row = follow_stage(instance, row["id"], show)
+                row = follow_stage(instance, row.id, show)
                 break
             except KeyboardInterrupt:
                 cancelled_here = True
                 with ManagerClient(instance) as manager:
-                    row = manager.cancel(row["id"])
+                    row = manager.cancel(row.id)
     return _tell(row, cancelled_here=cancelled_here, as_json=as_json)
 
 
@@ -91,21 +92,19 @@ def stage_title(job: Json) -> str:
     return f"{job['outside']} → {inside}" if job["inward"] else f"{inside} → {job['outside']}"
 
 
-def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
-    state = StageState(row["state"])
-    failure = row["failure"] if state is StageState.FAILED else None
+def _tell(row: StageStatus, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
+    state = row.state
+    failure = row.failure if state is StageState.FAILED else None
     if as_json:
         error = {} if failure is None else {"error": {key: failure[key] for key in ("code", "what", "where")}}
-        print_json({"stage": row} | error)
+        print_json({"stage": row.as_dict()} | error)
     if state is StageState.SUCCEEDED:
         if not as_json:
             console().print(Text(_result_text(row)), soft_wrap=True)
         return ExitStatus.OK
     if state in (StageState.CANCELLED, StageState.REVOKED):
         if not as_json:
-            error_console().print(
-                f"stage {row['id']} was {state.value}; the same command takes it up again", markup=False
-            )
+            error_console().print(f"stage {row.id} was {state.value}; the same command takes it up again", markup=False)
         return ExitStatus.CTRL_C if cancelled_here else ExitStatus.ERROR
     assert failure is not None
     if not as_json:
@@ -113,23 +112,24 @@ def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
     return ExitStatus.INTERRUPTED_STREAM if failure["stream_broken"] else ExitStatus.ERROR
 
 
-def _result_text(row: Json) -> str:
-    result = row["result"]
-    if row["job"]["kind"] == "steps":
+def _result_text(row: StageStatus) -> str:
+    result = row.result
+    assert result is not None
+    if row.job["kind"] == "steps":
         kept = f", {_length(result, 'kept')} were there already" if result["kept"] else ""
         lost = f", {_length(result, 'lost')} were gone" if result["lost"] else ""
         count = _length(result, "staged")
         return f"{count} step{'' if count == 1 else 's'} staged out{kept}{lost}; receipt: {result['receipt']}"
     kept = f", {result['kept']} were there already" if result["kept"] else ""
-    if row["job"]["kind"] == "matched-files":
+    if row.job["kind"] == "matched-files":
         missed = f", {_length(result, 'missed')} were gone" if result["missed"] else ""
         left = f", {_length(result, 'left')} were not complete" if result["left"] else ""
         return (
             f"{result['staged']} of {result['appeared']} names staged out{kept}{missed}{left}; "
-            f"receipt: forebay receipt {row['id']}"
+            f"receipt: forebay receipt {row.id}"
         )
     copied = f"{result['copied']} file{'' if result['copied'] == 1 else 's'} copied"
-    return f"{copied}{kept}; receipt: forebay receipt {row['id']}"
+    return f"{copied}{kept}; receipt: forebay receipt {row.id}"
 
 
 def _length(result: Json, name: str) -> int:

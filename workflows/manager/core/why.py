@@ -17,12 +17,13 @@ from forebay.manager.records import (
     QueueRow,
     ReservationRow,
     ReservationState,
+    StageRow,
 )
 from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
-from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.database.queue_table import QueueTable
@@ -191,7 +192,7 @@ def _of_stage(row: StageRow) -> Answer:
     elif row.state is StageState.FAILED and row.failure is not None:
         waits_for = f"its owner: {row.failure['what']}"
     ends = "" if row.state.is_final else f"`forebay stages cancel {row.id}`"
-    return Answer(f"stage {row.id}", row.state.value, since_ns, waits_for, tuple(row.notes), ends)
+    return Answer(f"stage {row.id}", row.state.value, since_ns, waits_for, row.notes, ends)
 
 
 def _clock(time_ns: int) -> str:

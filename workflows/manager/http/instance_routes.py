@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from forebay.manager.records import Health
 from forebay.records import Finding
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_in_use
@@ -58,13 +59,8 @@ def build_instance_router(
     def health() -> dict[str, Any]:
         """The manager is alive; can it reach the server?"""
         incarnation = reservations.servers.own.incarnation()
-        return {
-            "version": version("forebay"),
-            "root": str(root),
-            "started_ns": started_ns,
-            "shared": shared,
-            "server_pid": None if incarnation is None else incarnation[0],
-        }
+        server_pid = None if incarnation is None else incarnation[0]
+        return Health(version("forebay"), str(root), started_ns, shared, server_pid).as_dict()
 
     @router.get("/findings")
     def findings(peer: CurrentPeer) -> list[dict[str, Any]]:

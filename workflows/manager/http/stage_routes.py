@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -14,8 +13,9 @@ from pydantic import BaseModel, Field
 
 from forebay.errors import InvalidArgumentError
 from forebay.manager.jobs import job_from_json
+from forebay.manager.records import StageReceipt, StageRow
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import StageRow, no_stage
+from forebay.workflows.manager.core.database.database import no_stage
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.stages.acting_user import check_may_act, check_may_stage
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
@@ -42,8 +42,8 @@ def build_stage_router(supervisor: StageSupervisor, reservations: Reservations) 
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
         receipt = await asyncio.to_thread(supervisor.receipts.find, row.id, row.owner_uid)
-        place = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.row.crc32c}
-        return _tell(row, supervisor.version(row.id)) | {"receipt": place}
+        place = None if receipt is None else StageReceipt(str(receipt.path), receipt.row.crc32c).as_dict()
+        return row.as_dict() | {"version": supervisor.version(row.id), "receipt": place}
 
     @router.get("/stages")
     async def list_stages(peer: CurrentPeer) -> Response:
@@ -52,7 +52,7 @@ def build_stage_router(supervisor: StageSupervisor, reservations: Reservations) 
 
         def build() -> Response:
             # One after another: the event loop's thread has its turn in between.
-            bodies = (json.dumps(_tell(row, 0), separators=(",", ":")).encode() for row in rows)
+            bodies = (json.dumps(row.as_dict(), separators=(",", ":")).encode() for row in rows)
             return Response(b"[" + b",".join(bodies) + b"]", media_type="application/json")
 
         return await asyncio.to_thread(build)
@@ -98,7 +98,3 @@ def _check_may_see(row: StageRow, peer: Peer) -> None:
     """To others there is no such stage."""
     if not peer.may_see(row.owner_uid):
         raise no_stage(row.id)
-
-
-def _tell(row: StageRow, version_number: int) -> dict[str, Any]:
-    return {**{field.name: getattr(row, field.name) for field in fields(row)}, "version": version_number}

@@ -24,7 +24,7 @@ def check(root: Path) -> list[Finding]:
 def _of_manager(instance: Instance) -> list[Finding]:
     try:
         with ManagerClient(instance) as manager:
-            if manager.health()["server_pid"] is None:
+            if manager.health().server_pid is None:
                 return [Finding(Severity.PROBLEM, "manager", "it cannot reach the server; see ROOT/log/manager.log")]
             return manager.findings()
     except DisconnectedError as error:

@@ -298,7 +298,7 @@ class InstanceControl:
 
     def _check_shared(self) -> None:
         with ManagerClient(self._instance) as manager:
-            if not manager.health()["shared"]:
+            if not manager.health().shared:
                 raise InvalidArgumentError(
                     "the instance runs and takes no reservations of other users; to change it, run "
                     "`forebay down --keep`, then `forebay up --shared`",

@@ -23,7 +23,7 @@ import sqlalchemy as sql
 
 from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.fail_point import fail_point
-from forebay.manager.records import MemberRow, ReservationRow, ReservationState
+from forebay.manager.records import MemberRow, ReservationRow, ReservationState, StageRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.database.database_engine import DatabasePlace, connect_to, readable_error
 from forebay.workflows.manager.core.database.schema import check_and_make, metadata, try_change
@@ -33,7 +33,6 @@ __all__ = [
     "IDS_AT_ONCE",
     "Database",
     "Held",
-    "StageRow",
     "metadata",
     "no_stage",
     "reservations_table",
@@ -113,27 +112,6 @@ class Held:
     owner_uid: int
     size_bytes: int  #: of each
     count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class StageRow:
-    """A stage: what it is to do and how far it has come."""
-
-    id: int
-    state: StageState
-    job: dict[str, Any]
-    owner_uid: int
-    owner_gid: int
-    umask: int
-    cancel: bool  #: to be cancelled
-    attempts: int
-    created_ns: int
-    started_ns: int | None
-    finished_ns: int | None
-    progress: dict[str, Any]
-    notes: list[str]
-    result: dict[str, Any] | None
-    failure: dict[str, Any] | None
 
 
 class Database:
@@ -462,4 +440,4 @@ def _reservation_row(found: list[Any]) -> ReservationRow:
 
 
 def _stage_row(row: Any) -> StageRow:
-    return StageRow(**(dict(row) | {"state": StageState(row["state"])}))
+    return StageRow(**(dict(row) | {"state": StageState(row["state"]), "notes": tuple(row["notes"])}))

@@ -22,11 +22,11 @@ from forebay.errors import (
 )
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import AttachmentKind, AttachmentRow
+from forebay.manager.records import AttachmentKind, AttachmentRow, StageRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.access import Peer, is_administrator
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable, UnattachedRow
-from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.reservations.in_use import why_over
 from forebay.workflows.manager.core.reservations.reservations import Reservations, no_reservation
 

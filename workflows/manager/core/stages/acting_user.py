@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from forebay.manager.jobs import FilesJob, Job, StepsJob, job_from_json
+from forebay.manager.records import StageRow
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.database import Database
 
 __all__ = ["acting_row", "check_may_act", "check_may_stage"]
 

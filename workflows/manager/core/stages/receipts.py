@@ -21,9 +21,8 @@ from typing import IO, Any
 import forebay
 from forebay.errors import CorruptError, NotFoundError, RefusedError
 from forebay.errors import readable_errors as errors_of_system
-from forebay.manager.records import ReceiptRow
+from forebay.manager.records import ReceiptRow, StageRow
 from forebay.sizes import format_size
-from forebay.workflows.manager.core.database.database import StageRow
 from forebay.workflows.manager.core.stages.stage_messages import checked_row
 from forebay.workflows.staging.checksum import format_checksum
 from forebay.workflows.staging.publication import make_directory, sync_directory

@@ -9,7 +9,8 @@ from collections import Counter
 
 import sqlalchemy as sql
 
-from forebay.workflows.manager.core.database.database import Database, StageRow, metadata, reservations_table
+from forebay.manager.records import StageRow
+from forebay.workflows.manager.core.database.database import Database, metadata, reservations_table
 
 __all__ = ["STAGES_MAX", "StageConcurrency"]
 

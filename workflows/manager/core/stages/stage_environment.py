@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from forebay.errors import NotFoundError
-from forebay.workflows.manager.core.database.database import StageRow
+from forebay.manager.records import StageRow
 from forebay.workflows.manager.core.stages.stage_secret import stage_secret
 
 __all__ = ["stage_environment"]

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay.errors import PermissionDeniedError, StorageError
-from forebay.workflows.manager.core.database.database import StageRow
+from forebay.manager.records import StageRow
 from forebay.workflows.manager.core.stages.message_pipe import MessagePipe
 from forebay.workflows.manager.core.stages.reading_budget import ReadingBudget
 from forebay.workflows.staging.reporting import MESSAGE_BYTES_MAX

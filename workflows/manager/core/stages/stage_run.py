@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from forebay.errors import ForebayError, InvalidArgumentError
-from forebay.workflows.manager.core.database.database import StageRow
+from forebay.manager.records import StageRow
 from forebay.workflows.manager.core.stages.receipts import ReceiptWriter
 from forebay.workflows.manager.core.stages.stage_messages import checked_failure, checked_progress, parse_message
 from forebay.workflows.manager.core.stages.stage_process import StageProcess

@@ -25,8 +25,9 @@ from forebay.errors import ForebayError, NoSpaceError, RefusedError, StorageErro
 from forebay.fail_point import fail_point
 from forebay.manager.jobs import Job, MatchedFilesJob, job_to_json
 from forebay.manager.process_identity import process_identity
+from forebay.manager.records import StageRow
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.core.database.database import Database, StageRow
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.stages.acting_user import acting_row
 from forebay.workflows.manager.core.stages.asked_stages import AskedStages, Asking
 from forebay.workflows.manager.core.stages.reading_budget import ReadingBudgets
@@ -276,9 +277,9 @@ class StageSupervisor:
     def _with_progress(self, row: StageRow) -> StageRow:
         run = self._runs.get(row.id)
         if run is not None:
-            row = replace(row, progress=run.progress, notes=run.notes)
+            row = replace(row, progress=run.progress, notes=tuple(run.notes))
         unwritten = self._unwritten.get(row.id)
-        return row if unwritten is None else replace(row, notes=[*row.notes, unwritten])
+        return row if unwritten is None else replace(row, notes=(*row.notes, unwritten))
 
     def _wait_for_turn(self, row: StageRow) -> None:
         self.concurrency.note(row)
