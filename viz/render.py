@@ -13,6 +13,8 @@ from rich.text import Text
 import forebay
 from forebay.cli.arguments import StreamArgument
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
@@ -67,6 +69,7 @@ def render(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: JsonOption = False,
 ) -> int:
     """Render every step of a stream to images and a movie that can be watched while it grows, until the stream ends.
@@ -94,7 +97,7 @@ def render(
     rendered = 0
     try:
         with (
-            opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source,
+            opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer, on_unavailable) as source,
             Painter(scene, on_retry=say) as painter,
             Recorder(
                 out, painter, frame_rate=frame_rate, sheet=None if sheet is None else ContactSheet(sheet)

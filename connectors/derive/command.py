@@ -12,11 +12,14 @@ from rich.text import Text
 import forebay
 from forebay.cli.arguments import stream_names
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
     needs_packages,
     opened_to_follow,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -107,6 +110,7 @@ def derive_command(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: JsonOption = False,
 ) -> int:
     """Derive a stream from another one while that is written, until it ends.
@@ -145,7 +149,7 @@ def derive_command(
             messages.print(Text(_skipped_text(steps)), soft_wrap=True)
 
     with (
-        opened_to_follow(source, timeout_seconds, run_name, wait_for_writer) as stream,
+        opened_to_follow(source, timeout_seconds, run_name, wait_for_writer, on_unavailable) as stream,
         tells_interruption() as outcome,
     ):
         if messages.is_terminal and not as_json:
@@ -173,6 +177,7 @@ def derive_command(
                 block_timeout=None,
                 on_progress=show,
                 on_skip=skipped,
+                on_notice=say_notice,
             )
         finally:
             status.stop()

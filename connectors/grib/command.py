@@ -14,11 +14,14 @@ import forebay
 from forebay.cli.arguments import StreamArgument, stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
     needs_packages,
     opened_to_follow,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -132,6 +135,7 @@ def export_command(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: JsonOption = False,
 ) -> int:
     """Write every step to a GRIB2 file as it commits; files appear whole.
@@ -147,10 +151,10 @@ def export_command(
     messages = error_console()
     written: list[int] = []
     told: set[str] = set()
-    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source:
+    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer, on_unavailable) as source:
         files = FilesOfSteps(folder, source.address.stream, bits=bits, packing=packing.value)
         with tells_interruption() as outcome:
-            for step in source.follow(consumer, timeout=timeout_seconds, ack="manual"):
+            for step in source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=say_notice):
                 with step:
                     left_out = files.write(step)
                     step.ack()

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import queue
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -383,3 +386,18 @@ def test_the_engine_does_what_its_parameter_says(pool: ServerPool, word: str, ex
             bring_back(pool)
             reader.tell(str(seconds(20)))
             assert reader.line() == "step 1 1"
+
+
+@pytest.mark.parametrize(
+    ("word", "succeeded", "told"), [("skip", 2, "note: step 1 is passed over: "), ("error", 1, "")]
+)
+def test_a_command_does_what_it_is_told(pool: ServerPool, word: str, succeeded: int, told: str) -> None:
+    write_three()
+    take_away(pool)
+    command = [sys.executable, "-m", "forebay", "follow", "run1/flow", "--on-unavailable", word]
+    followed = subprocess.run(
+        [*command, "--exec", "echo", "took"], capture_output=True, text=True, timeout=seconds(50), check=False
+    )
+    assert (followed.returncode == 0) == (word == "skip"), followed.stderr
+    assert followed.stdout.count("took") == succeeded
+    assert re.search(told + AWAY, followed.stderr), followed.stderr

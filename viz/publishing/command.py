@@ -11,11 +11,14 @@ from rich.text import Text
 
 from forebay.cli.arguments import StreamArgument
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
     needs_packages,
     opened_to_follow,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -52,6 +55,7 @@ def publish(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: JsonOption = False,
 ) -> int:
     """Publish every step of a regular grid as a file of its own, with an index that names whole steps only.
@@ -70,7 +74,7 @@ def publish(
     messages = error_console()
     published = 0
     named: set[str] = set()
-    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source:
+    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer, on_unavailable) as source:
         names = variables.split(",") if variables else None
         publication: Publication | IdxPublication
         if viewer is Viewer.IDX:
@@ -81,7 +85,9 @@ def publish(
             publication = Publication(folder, viewer, source.address.stream, names, file_format=file_format)
         with tells_interruption() as outcome:
             start = _start(source, consumer, publication.steps)
-            for step in source.follow(consumer, timeout=timeout_seconds, start=start, ack="manual"):
+            for step in source.follow(
+                consumer, timeout=timeout_seconds, start=start, ack="manual", on_notice=say_notice
+            ):
                 with step:
                     left_out = publication.publish(step)
                     step.ack()

@@ -16,10 +16,13 @@ from forebay import Address, Step, Stream
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
     needs_packages,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -94,6 +97,7 @@ def view(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: JsonOption = False,
 ) -> int:
     """Draw a scene of a stream: as a picture, as a movie that can be watched while it grows, or in a browser.
@@ -120,7 +124,11 @@ def view(
 
     messages = error_console()
     drawn: list[int] = []
-    opening: dict[str, Any] = {"run": run_name or None, "wait_for_writer": wait_for_writer}
+    opening: dict[str, Any] = {
+        "run": run_name or None,
+        "wait_for_writer": wait_for_writer,
+        "on_unavailable": on_unavailable.value,
+    }
     with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds, **opening) as source:
         if web or follow or movie is not None:
             tell_ended_run(source, opening)
@@ -174,7 +182,7 @@ def _draw_newest(source: Stream, painter: Painter, out: Path, timeout_seconds: f
     """Live means live: a step that is not the newest any more when the drawing comes to it is skipped."""
     from forebay.viz.coming_steps import ComingSteps
 
-    follower = source.follow(timeout=timeout_seconds, start="latest", latest_only=True)
+    follower = source.follow(on_notice=say_notice, timeout=timeout_seconds, start="latest", latest_only=True)
     with ComingSteps(follower, latest=True, whole=False) as coming:
         while (step := coming.take()) is not None:
             with step:
@@ -206,7 +214,7 @@ def _draw_movie(
         nullcontext() if sheet_path is None else ContactSheet(sheet_path) as sheet,
     ):
         movie.rewind(0)
-        for step in source.follow(timeout=timeout_seconds, start="oldest"):
+        for step in source.follow(on_notice=say_notice, timeout=timeout_seconds, start="oldest"):
             with step:
                 if movie.last_step is not None and step.number <= movie.last_step:
                     movie.rewind(step.number)  # withdrawn by a restart of the producer
@@ -251,7 +259,7 @@ def _keep_frames(
         recorder.withdraw(0)
         try:
             with ComingSteps(
-                source.follow(timeout=timeout_seconds, start="oldest"),
+                source.follow(on_notice=say_notice, timeout=timeout_seconds, start="oldest"),
                 latest=latest,
                 on_withdrawn=recorder.withdraw,
                 on_gone=lambda _: recorder.pass_over(coming),

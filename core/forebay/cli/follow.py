@@ -23,10 +23,13 @@ from forebay.cli.ensemble_commands import EnsembleCommands
 from forebay.cli.failures import ExitStatus
 from forebay.cli.file_commands import FileCommands
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
     opened_to_follow,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.matched_options import (
@@ -118,6 +121,7 @@ def follow(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     match: MatchOption = "",
     exclude: ExcludeOption = [],  # noqa: B006 - Typer makes a list of its own
     complete: CompleteOption = "",
@@ -149,6 +153,7 @@ def follow(
             "--members": members is not None,
             "--run": bool(run_name),
             "--wait-for-writer": wait_for_writer,
+            "--on-unavailable": on_unavailable is not OnUnavailable.WAIT,
         }
         if given := [option for option, is_given in of_streams.items() if is_given]:
             raise InvalidArgumentError(f"{', '.join(given)} is for steps of a stream, and {stream!r} names files")
@@ -160,8 +165,10 @@ def follow(
         raise InvalidArgumentError(f"{', '.join(of_files)} is for files, RES:DIR, and {stream!r} names a stream")
     every = every or 1
     if StreamPattern.is_one(stream):
-        if run_name or wait_for_writer:
-            raise InvalidArgumentError("--run and --wait-for-writer are for one stream; a pattern takes what comes")
+        if run_name or wait_for_writer or on_unavailable is not OnUnavailable.WAIT:
+            raise InvalidArgumentError(
+                "--run, --wait-for-writer and --on-unavailable are for one stream; a pattern takes what comes"
+            )
         return _follow_all(stream, words, consumer, every, latest, jobs, members, timeout_seconds, as_json)
     if members is not None:
         raise InvalidArgumentError("--members is for a pattern of streams, for example 'run1/member-*'")
@@ -176,8 +183,10 @@ def follow(
         every=every,
     )
     with (
-        opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source,
-        source.follow(consumer, timeout=timeout_seconds, ack="manual", latest_only=latest) as follower,
+        opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer, on_unavailable) as source,
+        source.follow(
+            consumer, timeout=timeout_seconds, ack="manual", latest_only=latest, on_notice=say_notice
+        ) as follower,
         tells_interruption() as outcome,
     ):
         if (number := asyncio.run(_until_ended(lambda: commands.follow(follower)))) is not None:

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from forebay import Stream
 
 __all__ = [
+    "OnUnavailable",
+    "OnUnavailableOption",
     "Outcome",
     "RunOption",
     "TimeoutOption",
     "WaitForWriterOption",
     "needs_packages",
     "opened_to_follow",
+    "say_notice",
     "tells_interruption",
 ]
 
@@ -46,13 +50,45 @@ WaitForWriterOption = Annotated[
 ]
 
 
+class OnUnavailable(StrEnum):
+    """What is done about a step with a part on a server that is away."""
+
+    WAIT = "wait"
+    SKIP = "skip"
+    ERROR = "error"
+
+
+OnUnavailableOption = Annotated[
+    OnUnavailable,
+    typer.Option(
+        "--on-unavailable",
+        help="Of a step with a part on a server that is away: wait for it, go on behind it with a note, or end.",
+    ),
+]
+
+
 @contextmanager
-def opened_to_follow(stream: str, timeout: float | None, run: str, wait_for_writer: bool) -> Iterator[Stream]:
+def opened_to_follow(
+    stream: str,
+    timeout: float | None,
+    run: str,
+    wait_for_writer: bool,
+    on_unavailable: OnUnavailable = OnUnavailable.WAIT,
+) -> Iterator[Stream]:
     """The stream, in the instance that the command line names. If its writer has ended, a line says which run it is."""
-    opening: dict[str, Any] = {"run": run or None, "wait_for_writer": wait_for_writer}
+    opening: dict[str, Any] = {
+        "run": run or None,
+        "wait_for_writer": wait_for_writer,
+        "on_unavailable": on_unavailable.value,
+    }
     with forebay.open(stream, instance=chosen(), timeout=timeout, **opening) as source:
         tell_ended_run(source, opening)
         yield source
+
+
+def say_notice(notice: forebay.Notice) -> None:
+    """A line on stderr with what a follower waits for, or passes over."""
+    error_console().print(Text(f"note: {notice.text or f'the stream is {notice.status}'}"), soft_wrap=True)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.elements import element_text, plain_value
 from forebay.cli.failures import ExitStatus, fail_with
-from forebay.cli.following import RunOption, WaitForWriterOption
+from forebay.cli.following import OnUnavailable, OnUnavailableOption, RunOption, WaitForWriterOption
 from forebay.cli.output import format_time, print_line
 from forebay.datatypes import ShapeKind
 from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError
@@ -47,6 +47,7 @@ def tail(
     ] = True,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document per line for each step.")] = False,
 ) -> int:
     """Print a line for each step of a stream as it commits: time, size, minimum and maximum of variables.
@@ -59,7 +60,11 @@ def tail(
     names = None if variables is None else [name for name in variables.split(",") if name]
     if names == []:
         raise InvalidArgumentError("--variables names none: write for example --variables T,pressure, or leave it out")
-    waits: dict[str, Any] = {"run": run_name or None, "wait_for_writer": wait_for_writer}
+    waits: dict[str, Any] = {
+        "run": run_name or None,
+        "wait_for_writer": wait_for_writer,
+        "on_unavailable": on_unavailable.value,
+    }
     timeout = None if run_name or wait_for_writer else 0
     with forebay.open(address.path, instance=chosen(), timeout=timeout, **waits) as source:
         if not follow:
