@@ -22,7 +22,7 @@ import forebay
 def main() -> None:
     address, folder = sys.argv[1], Path(sys.argv[2])
     publisher = subprocess.Popen(
-        [sys.executable, "-m", "forebay", "publish", address, str(folder), "--for", "paraview"]
+        [sys.executable, "-P", "-m", "forebay", "publish", address, str(folder), "--for", "paraview"]
     )
 
     z, y, x = np.mgrid[:24, :24, :48].astype(np.float32)

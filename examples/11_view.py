@@ -45,7 +45,7 @@ kind = "outline"
 
 def view(*arguments: str) -> list[str]:
     """The command line ``forebay view ...``."""
-    return [sys.executable, "-m", "forebay", "view", *arguments]
+    return [sys.executable, "-P", "-m", "forebay", "view", *arguments]
 
 
 def main() -> None:

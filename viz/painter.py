@@ -63,7 +63,7 @@ class Painter(Closing):
         attempts: int = 3,
         timeout_s: float = 60.0,
         on_retry: Callable[[str], object] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", _CHILD_MODULE),
+        command: Sequence[str] = (sys.executable, "-P", "-m", _CHILD_MODULE),
     ) -> None:
         self._scene, self._attempts, self._timeout_s = scene, attempts, timeout_s
         self._on_retry, self._command = on_retry, tuple(command)

@@ -44,7 +44,7 @@ def main() -> None:
     # Everything is there twice: as files and as steps.
     size = 2 * RANKS * chosen.steps * chosen.particles * BYTES_OF_A_PARTICLE
     name = chosen.reservation
-    command = [sys.executable, "-m", "forebay"]
+    command = [sys.executable, "-P", "-m", "forebay"]
     with tempfile.TemporaryDirectory() as scratch:
         program = build(Path(scratch))
         # The manager's: a reservation that lasts until it is destroyed, from which it can stage out.

@@ -74,7 +74,8 @@ def main() -> None:
     size = chosen.steps * chosen.rows * chosen.columns * 8
     folder = chosen.folder
     if folder is None:
-        create = [sys.executable, "-m", "forebay", "create", "patterns", "--capacity", "0", "--files", str(2 * size)]
+        command = [sys.executable, "-P", "-m", "forebay"]
+        create = [*command, "create", "patterns", "--capacity", "0", "--files", str(2 * size)]
         subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
         with forebay.Admin() as admin:
             folder = Path(admin.reservation("patterns").files_path)

@@ -23,7 +23,7 @@ import numpy as np
 
 import forebay
 
-FOREBAY = (sys.executable, "-m", "forebay")
+FOREBAY = (sys.executable, "-P", "-m", "forebay")
 STEPS, ROWS, COLUMNS = 5, 2304, 3641  # 64 MiB a step, in parts of whole rows
 ADDRESS = "patterns/of-{aggregators}"
 

@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--kill", action="store_true", help="kill the renderer when it has drawn five frames")
     chosen = parser.parse_args()
     name, output = chosen.reservation, chosen.output
-    command: list[str | Path] = [sys.executable, "-m", "forebay"]
+    command: list[str | Path] = [sys.executable, "-P", "-m", "forebay"]
     if output.exists():
         raise SystemExit(f"{output} is there already: remove it, or name another folder by --output")
     # Room for all checkpoints, and for the few plotfiles and steps that wait for the renderer.

@@ -41,7 +41,8 @@ WAYS = (
 def snakemake(folder: Path, cores: int, settings: dict[str, Any], *targets: str) -> float:
     """Runs the workflow in a folder; the seconds that it took."""
     config = [f"{name}={value}" for name, value in (settings | {"python": sys.executable}).items()]
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(HERE / "Snakefile"), "--directory", str(folder)]
+    command = [sys.executable, "-P", "-m", "snakemake"]
+    command += ["--snakefile", str(HERE / "Snakefile"), "--directory", str(folder)]
     began = time.monotonic()
     done = subprocess.run(
         [*command, "--cores", str(cores), *targets, "--config", *config], capture_output=True, text=True
@@ -121,7 +122,7 @@ def main() -> None:
         parser.error("--grid is a multiple of 8, --aggregators is 1 to 8")
     asked.output.mkdir()
     size = max(asked.cycles * (asked.hours + 1), HOURS_WRITTEN) * 16 * asked.grid**2 + (64 << 20)
-    create = [sys.executable, "-m", "forebay", "create", asked.reservation, "--capacity", str(2 * size)]
+    create = [sys.executable, "-P", "-m", "forebay", "create", asked.reservation, "--capacity", str(2 * size)]
     subprocess.run([*create, "--files", str(size)], check=True, stdout=subprocess.DEVNULL)
     names = ("reservation", "cycles", "hours", "grid", "steps", "aggregators")
     ways = run_ways(asked.output, {name: getattr(asked, name) for name in names})

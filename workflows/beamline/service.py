@@ -163,7 +163,7 @@ def _next_name(settings: ChainSettings) -> str:
 
 
 def _python(module: str) -> list[str]:
-    return [sys.executable, "-m", module]
+    return [sys.executable, "-P", "-m", module]
 
 
 def _start(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:

@@ -283,7 +283,7 @@ class Cluster:
         environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
         starts = {
             node: subprocess.Popen(
-                [*self.prefix(node), sys.executable, "-m", "forebay", "up", *self._server_options(node)],
+                [*self.prefix(node), sys.executable, "-P", "-m", "forebay", "up", *self._server_options(node)],
                 env=self.environment(node, environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

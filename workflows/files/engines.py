@@ -169,7 +169,7 @@ class FilesEngines:
             "SECONDS": str(seconds),
         }
         environment = os.environ | {f"FOREBAY_FILES_{name}": value for name, value in values.items()}
-        command = [sys.executable, "-m", "forebay.workflows.files", operation]
+        command = [sys.executable, "-P", "-m", "forebay.workflows.files", operation]
         try:
             done = subprocess.run(
                 command,

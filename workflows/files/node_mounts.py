@@ -142,7 +142,7 @@ class NodeMounts:
         """Writes out what the node has of it, with the rights of its user: root is nobody there. What failed; "" if
         nothing did.
         """
-        command = [sys.executable, "-m", "forebay.workflows.files.sync_as", str(self.place(reservation))]
+        command = [sys.executable, "-P", "-m", "forebay.workflows.files.sync_as", str(self.place(reservation))]
         process = subprocess.Popen(
             [*command, str(uid), str(gid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -232,7 +232,7 @@ def _unmount(place: Path, lazy: bool, deadline: float) -> str:
 
 def _seal(place: Path, deadline: float) -> bool:
     """By a process, too: what nobody has written out yet, the kernel writes out first, for as long as that takes."""
-    command = [sys.executable, "-m", "forebay.workflows.files.seal", str(place)]
+    command = [sys.executable, "-P", "-m", "forebay.workflows.files.seal", str(place)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         return process.wait(timeout=max(0.5, deadline - time.monotonic())) == 0

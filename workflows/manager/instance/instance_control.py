@@ -324,7 +324,7 @@ class InstanceControl:
         return False
 
     def _start_manager(self, *, shared: bool = False) -> None:
-        command = [sys.executable, "-m", "forebay.workflows.manager", "--root", str(self._instance.root)]
+        command = [sys.executable, "-P", "-m", "forebay.workflows.manager", "--root", str(self._instance.root)]
         self._manager.start(
             [*command, "--shared"] if shared else command,
             self._environment(),

@@ -384,7 +384,7 @@ class StageSupervisor:
                 await self._let_go(run, process)
 
     def _spawn(self, row: StageRow) -> Any:
-        command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(row.job)]
+        command = [sys.executable, "-P", "-m", "forebay.workflows.staging", json.dumps(row.job)]
         command += ["--root", str(self._root), "--lifeline"]
         acting = acting_row(row, self._database)
         environment = stage_environment(acting, self._root, self._settings.environment)
