@@ -92,14 +92,20 @@ class JobFiles:
         rows = [row for row in self._table.of_job(job.id) if row.node == node]
         if not rows:
             raise PermissionDeniedError(f"Slurm did not list node {node[:80]} for job {token}")
-        if any(row.state.has_let_go for row in rows):
+        if any(row.state is JobNodeState.CLEAN for row in rows):
             raise PermissionDeniedError(f"job {token} is over on node {node[:80]}")
+        # What was fenced before the job has come: another job of the node was not clean, by its user's doing. That
+        # costs this job these files, and not the node.
+        rows = [row for row in rows if row.state is not JobNodeState.FENCED]
+        if not rows:
+            return {"state": "none"}
+        striped = self._id_of(job.reservation) if job.reservation else ""
         return {
             "state": "mount",
             "run": job.run,
             "uid": job.owner_uid,
             "gid": job.owner_gid,
-            "striped": self._id_of(job.reservation) if job.reservation else "",
+            "striped": striped if any(row.reservation_id == striped for row in rows) else "",
             "mounts": [
                 {"id": row.reservation_id, "source": row.source, "port": row.port, "tree": row.tree} for row in rows
             ],

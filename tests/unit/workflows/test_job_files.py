@@ -249,3 +249,18 @@ def test_the_doctor_names_an_engine_that_does_not_run(database: Database, files:
     run(database, files, job(database, "17"))
     (finding,) = files.findings()
     assert finding.where == "files of reservation id-job17"
+
+
+# crash-matrix: A job's node before its prolog | another job of the node, which is not clean | the job has no files there, and the node stays in use
+def test_a_node_that_was_fenced_before_a_job_came_is_not_drained_by_its_prolog(
+    database: Database, files: JobFiles
+) -> None:
+    run(database, files, job(database, "17", "mesh", capacity=0))
+    run(database, files, job(database, "18", "mesh", capacity=0))
+    run(database, files, job(database, "19", "mesh"))
+    files.report("17", 1, "n1", "unclean", "target is busy")
+    assert files.answer("18", "n1") == {"state": "none"}
+    assert files.answer("18", "n2")["state"] == "mount"
+    # Its own files are there all the same.
+    answer = files.answer("19", "n1")
+    assert ([mount["id"] for mount in answer["mounts"]], answer["striped"]) == (["id-job19"], "id-job19")
