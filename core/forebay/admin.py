@@ -353,7 +353,14 @@ class Admin(Closing):
         """
         self._of_stream(address).drop_steps(str(address), [integer("a step's number", step) for step in steps])
 
-    def create_token(self, reservation: str, *, rights: Iterable[str] = ("read",), lifetime: float = 8 * 3600.0) -> str:
+    def create_token(
+        self,
+        reservation: str,
+        *,
+        rights: Iterable[str] = ("read",),
+        lifetime: float = 8 * 3600.0,
+        uid: int | None = None,
+    ) -> str:
         """A token with which the caller may use a reservation from another node.
 
         Parameters
@@ -364,6 +371,8 @@ class Admin(Closing):
             What it allows.
         lifetime : float
             Seconds until it expires.
+        uid : int, optional
+            The user whose token it is. For somebody else only the server's own user and root may make one.
 
         Returns
         -------
@@ -373,7 +382,8 @@ class Admin(Closing):
         wanted = set(rights)
         if not wanted or wanted - {"read", "write"}:
             raise InvalidArgumentError("a token has the right to read, to write, or both")
-        return self._of(reservation).create_token(reservation, "read" in wanted, "write" in wanted, round(lifetime))
+        core = self._of(reservation)
+        return core.create_token(reservation, "read" in wanted, "write" in wanted, round(lifetime), uid)
 
     def revoke_token(self, token: str) -> None:
         """Makes a token void before its time: connections with it end. Whoever has the token may. Idempotent.

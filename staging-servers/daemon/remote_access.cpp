@@ -131,19 +131,24 @@ Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::Tok
     return fail(ErrorCode::invalid_argument, "a token has the right to read, to write, or both", where);
   if (asked.lifetime_s == 0 || asked.lifetime_s > lifetime_s_max)
     return fail(ErrorCode::invalid_argument, "a token lives for a second to 366 days", where);
+  const std::uint32_t uid = asked.uid.value_or(peer.uid);
+  if (uid != peer.uid && !peer.administrator) {
+    return fail(ErrorCode::permission_denied, "only root and the server's own user make tokens of somebody else's",
+                where);
+  }
   ASSIGN_OR_RETURN(const fabric::TokenKey* const made_with, key());
   fabric::TokenClaims claims;
   claims.key_id = made_with->id;
   claims.reservation_id = reservation->record().id;
-  claims.access_generation = access_generation(reservation->record(), peer.uid);
-  claims.uid = peer.uid;
+  claims.access_generation = access_generation(reservation->record(), uid);
+  claims.uid = uid;
   claims.rights = asked.rights;
   claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(asked.lifetime_s) * 1'000'000'000;
   claims.serial = random_number();
   fabric::Token token;
   token.claims = fabric::encode(claims);
   token.secret = made_with->secret_of(token.claims);
-  token_lines_.info("token {:016x} made for user {}, reservation {}", claims.serial, peer.uid, asked.reservation);
+  token_lines_.info("token {:016x} made for user {}, reservation {}", claims.serial, uid, asked.reservation);
   return fabric::to_text(token);
 }
 

@@ -45,7 +45,7 @@ bool Worker::add_for(uid_t user, const std::weak_ptr<const bool>& wanted, std::f
     const auto waiting = users_jobs_.find(user);
     if (waiting != users_jobs_.end()) {
       // Those that nobody wants any more make room.
-      std::erase_if(waiting->second, [](const UsersJob& one) { return one.wanted.expired(); });
+      std::erase_if(waiting->second, [](const UsersJob& one) { return !one.is_wanted(); });
       if (waiting->second.size() >= waiting_of_user_max) return false;
     }
     users_jobs_[user].push_back({wanted, std::move(job)});
@@ -54,14 +54,21 @@ bool Worker::add_for(uid_t user, const std::weak_ptr<const bool>& wanted, std::f
   return true;
 }
 
+void Worker::add_for(uid_t user, std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_) return;
+    users_jobs_[user].push_back({std::nullopt, std::move(job)});
+  }
+  changed_.notify_one();
+}
+
 bool Worker::may_run(uid_t user) const {
   // At the end there is nobody to keep a thread for.
   if (thread_count_ == 1 || ending_) return true;
-  const auto found = running_.find(user);
-  const unsigned own = found == running_.end() ? 0 : found->second;
   const unsigned for_users = thread_count_ - 1;
-  if (busy_for_users_ >= for_users || own >= std::max(1U, thread_count_ / 2)) return false;
-  return own == 0 || busy_for_users_ + 1 < for_users;
+  if (busy_for_users_ >= for_users) return false;
+  return !running_.contains(user) || busy_for_users_ + 1 < for_users;
 }
 
 Worker::Turn Worker::next() {
@@ -74,7 +81,7 @@ Worker::Turn Worker::next() {
   for (std::size_t tried = users_jobs_.size(); tried > 0; --tried) {
     if (waiting == users_jobs_.end()) waiting = users_jobs_.begin();
     auto& [user, jobs] = *waiting;
-    while (!jobs.empty() && jobs.front().wanted.expired()) jobs.pop_front();
+    while (!jobs.empty() && !jobs.front().is_wanted()) jobs.pop_front();
     if (jobs.empty()) {
       waiting = users_jobs_.erase(waiting);
       continue;

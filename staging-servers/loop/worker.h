@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -31,11 +32,12 @@ class Worker {
 
   /// Nothing happens once the worker is ending.
   void add(std::function<void()> job);
-  /// A job for a user. One user runs in half of the threads at most, the last of those for users is for one who runs
-  /// none, and one thread is for the server's own jobs; all of this where there are several. False, and nothing
-  /// happens, if too many of the user's jobs wait.
+  /// A job for a user. The last of the threads for users is for one who runs none, and one thread is for the server's
+  /// own jobs; all of this where there are several. False, and nothing happens, if too many of the user's jobs wait.
   /// `wanted`: once it has expired, nobody waits for the job any more, and it does not begin.
   bool add_for(uid_t user, const std::weak_ptr<const bool>& wanted, std::function<void()> job);
+  /// The same with a job that runs in any case: the caller bounds how many there are.
+  void add_for(uid_t user, std::function<void()> job);
   /// Waits until nothing is left to do.
   void finish();
   /// Finishes the jobs that were added, and takes no more.
@@ -43,8 +45,9 @@ class Worker {
 
  private:
   struct UsersJob {
-    std::weak_ptr<const bool> wanted;
+    std::optional<std::weak_ptr<const bool>> wanted;  ///< unset: always
     std::function<void()> run;
+    bool is_wanted() const { return !wanted || !wanted->expired(); }
   };
   void run();
   /// A job that may begin now, and whose it is; an empty function if there is none.

@@ -253,7 +253,7 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
     if (--round->under_way > 0 || wanted.expired()) return;
     done(round->synced ? Result<std::uint64_t>(number) : Result<std::uint64_t>(fail(round->synced.error())));
   };
-  services_.sync_worker.add([this, paths = std::move(paths), ended, syncs = space_.segments().syncs(),
+  services_.sync_worker.add_for(space_.owner_uid(), [this, paths = std::move(paths), ended, syncs = space_.segments().syncs(),
                              &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
     const auto failure = syncs->sync(paths);
     fail_point("server.member.synced");

@@ -30,6 +30,8 @@ class ReservationSpace {
                    const reservation::ReservationT& record, std::uint16_t own_member = 0);
 
   const std::string& reservation() const noexcept { return segments_.reservation(); }
+  /// Whose turns what it has done takes.
+  uid_t owner_uid() const noexcept { return segments_.record().owner_uid; }
   Segments& segments() noexcept { return segments_; }
   const Segments& segments() const noexcept { return segments_; }
   SpaceMap& map() noexcept { return segments_.map(); }

@@ -181,7 +181,7 @@ void Flusher::start() {
         });
   }
   const StreamServices& services = stream_.services();
-  services.sync_worker.add([this, job, syncs = stream_.space().segments().syncs(), &loop = services.loop,
+  services.sync_worker.add_for(stream_.space().owner_uid(), [this, job, syncs = stream_.space().segments().syncs(), &loop = services.loop,
                             alive = std::weak_ptr<bool>(alive_)] {
     fail_point("server.flush.before_sync");
     auto failure = sync_all(*syncs, job->segments);
@@ -284,7 +284,8 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::option
     }
   }
   const StreamServices& services = stream_.services();
-  services.sync_worker.add(
+  services.sync_worker.add_for(
+      stream_.space().owner_uid(),
       [this, job, journal = stream_.journal().shared(), &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
         fail_point("server.flush.before_journal_sync");
         auto synced = journal->sync();

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens of jobs: with its own, a job uses its streams on nodes other than the server's.
 
-A token is made by a process of the job's user, so the server decides what it may, as for any token of that user. It
-lies in ROOT/slurm/tokens/JOB, a file of mode 0600 of the user's, which every node of the job sees. Nothing else has it:
-not the job's variables, which name the file, nor Slurm's state. Its renewal replaces the file, so all nodes have it at
-once.
+A token is the job's user's, with what that user may. It lies in ROOT/slurm/tokens/JOB, a file of mode 0600 of the
+user's, which every node of the job sees. Nothing else has it: not the job's variables, which name the file, nor Slurm's
+state. Its renewal replaces the file, so all nodes have it at once.
 """
 
 from __future__ import annotations
@@ -13,15 +12,11 @@ import base64
 import contextlib
 import logging
 import os
-import pwd
 import struct
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from forebay.errors import PermissionDeniedError, StorageError
+from forebay.errors import BusyError, PermissionDeniedError, StorageError
 from forebay.manager.records import JobRow, JobState
 from forebay.records import Rights
 from forebay.workflows.manager.core.access import rights_of
@@ -34,7 +29,6 @@ __all__ = ["JobTokens"]
 
 _log = logging.getLogger(__name__)
 
-_MAKE_SECONDS_MAX = 60.0
 _EXPIRES_AT = 24  # in the claims: docs/formats/remote.md
 _RENEWED_IN = frozenset({JobState.DATA_IN, JobState.PRE_RUN, JobState.RUNNING})
 
@@ -61,10 +55,12 @@ class JobTokens:
         ------
         StorageError, PermissionDeniedError
             The file cannot be written, or the user may not have a token.
+        BusyError
+            What the user may was changed meanwhile.
         """
         if not self._settings.server or not reservation:
             return
-        text = self._made_by_user(job, reservation)
+        text = self._made_for_user(job, reservation)
         try:
             self._folder.parent.mkdir(mode=0o755, exist_ok=True)
             self._folder.parent.chmod(0o755)
@@ -119,38 +115,24 @@ class JobTokens:
         except FileNotFoundError:
             return []
 
-    def _made_by_user(self, job: JobRow, reservation: str) -> str:
+    def _made_for_user(self, job: JobRow, reservation: str) -> str:
+        """A token of the user's. No process of theirs is asked: what it says would be theirs to choose, and when."""
+        user = user_as_peer(job.owner_uid)
         with self._link.admin() as admin:
-            may = rights_of(admin.reservation(reservation), user_as_peer(job.owner_uid))
-        rights = "read,write" if may is Rights.WRITE else "read"
-        seconds = max(1, round(self._settings.token_seconds))
-        command = ["token", "create", reservation, "--rights", rights, "--ttl", f"{seconds}s"]
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "forebay", *command],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_MAKE_SECONDS_MAX,
-                check=False,
-                cwd="/",
-                env=os.environ | {"FOREBAY_ROOT": str(self._root), "FOREBAY_SOCKET": "", "FOREBAY_SERVER": ""},
-                **_identity(job),
+            may = rights_of(admin.reservation(reservation), user)
+            if may is Rights.NONE:
+                raise PermissionDeniedError("the job's user has no right to read it, so the job gets no token", reservation)
+            text = admin.create_token(
+                reservation,
+                rights=("read", "write") if may is Rights.WRITE else ("read",),
+                lifetime=max(1.0, self._settings.token_seconds),
+                uid=job.owner_uid,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise StorageError(f"the job's token cannot be made: {error}", reservation) from None
-        if done.returncode != 0:
-            raise PermissionDeniedError(f"the job's token cannot be made: {done.stderr.strip()[-300:]}", reservation)
-        return str(done.stdout).strip()
-
-
-def _identity(job: JobRow) -> dict[str, Any]:
-    """How the child becomes the job's user."""
-    if job.owner_uid == os.geteuid():
-        return {}
-    name = pwd.getpwuid(job.owner_uid).pw_name
-    groups = os.getgrouplist(name, job.owner_gid)
-    return {"user": job.owner_uid, "group": job.owner_gid, "extra_groups": groups}
+            # A right that is taken away later makes the token void; one that was taken away just before would not.
+            if rights_of(admin.reservation(reservation), user) is not may:
+                admin.revoke_token(text)
+                raise BusyError("shares were changed while the job's token was made; try again", reservation)
+        return text
 
 
 def _expiry_ns(token: str) -> int:

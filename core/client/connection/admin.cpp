@@ -317,12 +317,13 @@ Result<void> Admin::drop_steps(const Address& address, const std::vector<std::ui
   return impl_->order(MessageType::steps_drop, drop, "stream " + address.path());
 }
 
-Result<std::string> Admin::create_token(std::string_view reservation, bool reads, bool writes,
-                                        std::uint64_t lifetime_s) {
+Result<std::string> Admin::create_token(std::string_view reservation, bool reads, bool writes, std::uint64_t lifetime_s,
+                                        std::optional<std::uint32_t> uid) {
   wire::TokenCreateT request;
   request.reservation = reservation;
   request.rights = (reads ? fabric::right_read : 0) | (writes ? fabric::right_write : 0);
   request.lifetime_s = lifetime_s;
+  if (uid) request.uid = *uid;
   ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::token_create, request, MessageType::token_answer,
                                            "reservation " + request.reservation));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::TokenAnswer>(answer));

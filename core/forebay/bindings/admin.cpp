@@ -126,8 +126,9 @@ class PythonAdmin {
   void revoke_token(const std::string& token) {
     handle_.call([&](Admin& admin) { return admin.revoke_token(token); });
   }
-  std::string create_token(const std::string& reservation, bool reads, bool writes, std::uint64_t lifetime_s) {
-    return handle_.call([&](Admin& admin) { return admin.create_token(reservation, reads, writes, lifetime_s); });
+  std::string create_token(const std::string& reservation, bool reads, bool writes, std::uint64_t lifetime_s,
+                           std::optional<std::uint32_t> uid) {
+    return handle_.call([&](Admin& admin) { return admin.create_token(reservation, reads, writes, lifetime_s, uid); });
   }
 
   void tell_pool_directory(std::string manager,
@@ -242,7 +243,8 @@ void bind_admin(nb::module_& module) {
       .def("set_precious", &PythonAdmin::set_precious, "address"_a, "steps"_a, "precious"_a)
       .def("drop_steps", &PythonAdmin::drop_steps, "address"_a, "steps"_a)
       .def("revoke_token", &PythonAdmin::revoke_token, "token"_a)
-      .def("create_token", &PythonAdmin::create_token, "reservation"_a, "reads"_a, "writes"_a, "lifetime_s"_a)
+      .def("create_token", &PythonAdmin::create_token, "reservation"_a, "reads"_a, "writes"_a, "lifetime_s"_a,
+           "uid"_a.none())
       .def("tell_pool_directory", &PythonAdmin::tell_pool_directory, "manager"_a, "homes"_a, "servers"_a)
       .def("call_manager", &PythonAdmin::call_manager, "method"_a, "target"_a, "body"_a)
       .def("audit", &PythonAdmin::audit, "read_data"_a);

@@ -42,7 +42,7 @@ class Link:
 class Tokens(JobTokens):
     """Tokens that are made without a server, for an hour."""
 
-    def _made_by_user(self, job: JobRow, reservation: str) -> str:
+    def _made_for_user(self, job: JobRow, reservation: str) -> str:
         claims = bytearray(112)
         struct.pack_into("<q", claims, 24, time.time_ns() + 3600 * 10**9)
         claims[40:] = os.urandom(72)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients on other nodes may do before and after their proof, as a client that keeps to no rule tries it.
 #include <algorithm>
+#include <optional>
 
 #include "protocol/carried_bytes.h"
 #include "tests/support/message_types.h"
@@ -31,6 +32,38 @@ TEST_F(RemoteTest, nothing_but_a_proof_is_listened_to_first) {
   EXPECT_EQ(RawClient::failure(proving.call(MessageType::remote_proof, wire::RemoteProofT())), ErrorCode::protocol);
   EXPECT_TRUE(proving.ended());
   expect_alive();
+}
+
+TEST_F(RemoteTest, only_administrators_make_tokens_of_somebody_else) {
+  wire::ReservationCreateT theirs;
+  theirs.name = "theirs";
+  theirs.capacity_bytes = 8 * mib;
+  theirs.lifetime = 1;
+  theirs.owner_uid = 1234;
+  EXPECT_EQ(connect().call(MessageType::reservation_create, theirs).type, MessageType::reservations_answer);
+  server::Peer owner;
+  owner.uid = 1234;
+  server::Peer administrator;
+  administrator.administrator = true;
+  const auto user_of = [this](const server::Peer& peer, std::optional<std::uint32_t> uid) {
+    wire::TokenCreateT asked;
+    asked.reservation = "theirs";
+    asked.rights = fabric::right_read;
+    asked.lifetime_s = 60;
+    if (uid) asked.uid = *uid;
+    std::optional<std::uint32_t> user;
+    in_loop([&](server::Server& server) {
+      if (const auto text = server.create_token(peer, asked))
+        user = fabric::decode_claims(fabric::parse_token(*text, "the test")->claims)->uid;
+    });
+    return user;
+  };
+  EXPECT_EQ(user_of(owner, {}), 1234U);
+  EXPECT_EQ(user_of(owner, 1234), 1234U);
+  EXPECT_EQ(user_of(owner, 1235), std::nullopt);
+  EXPECT_EQ(user_of(owner, 0), std::nullopt);
+  EXPECT_EQ(user_of(administrator, 1234), 1234U);
+  EXPECT_EQ(user_of(administrator, 1235), 1235U);
 }
 
 TEST_F(RemoteTest, every_changed_claim_is_refused) {

@@ -81,6 +81,29 @@ TEST(Worker, what_one_user_asks_for_leaves_threads_to_others_and_to_the_server) 
   EXPECT_EQ(many.done, 100);
 }
 
+TEST(Worker, one_user_alone_has_all_threads_but_those_that_are_kept) {
+  Worker worker(8);
+  const auto wanted = std::make_shared<const bool>(true);
+  Walks many(worker, 1001, 100, wanted);
+  while (many.begun < 6) std::this_thread::yield();
+  std::latch other(1);
+  worker.add_for(1002, [&] { other.count_down(); });
+  other.wait();
+  EXPECT_EQ(many.begun, 6);
+  many.let_go.count_down();
+}
+
+TEST(Worker, what_must_run_in_any_case_is_never_refused) {
+  Worker worker(1);
+  std::latch begin(1);
+  worker.add([&] { begin.wait(); });
+  std::size_t done = 0;
+  for (std::size_t i = 0; i <= Worker::waiting_of_user_max; ++i) worker.add_for(1001, [&] { ++done; });
+  begin.count_down();
+  worker.end();
+  EXPECT_EQ(done, Worker::waiting_of_user_max + 1);
+}
+
 TEST(Worker, turns_go_round_by_user) {
   Worker worker(1);
   std::latch begin(1);

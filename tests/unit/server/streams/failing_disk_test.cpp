@@ -2,8 +2,11 @@
 // A disk whose syncs fail or that is full: what was promised is kept, what cannot be kept is said, and nobody waits for
 // what will not come.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <latch>
+#include <memory>
 #include <vector>
 
 #include "tests/support/faulty_device.h"
@@ -55,6 +58,41 @@ TEST_F(FailingDiskTest, streams_are_synced_side_by_side) {
   EXPECT_TRUE(disk_.await_held_syncs(clients.size(), std::chrono::seconds(20)));
   disk_.set_syncs_held(false);
   for (auto& answer : answers) EXPECT_EQ(answer.get(), MessageType::committed);
+}
+
+TEST_F(FailingDiskTest, syncs_take_turns_by_the_reservations_owner) {
+  constexpr uid_t other = 1001;
+  constexpr int jobs = 20;
+  wire::ReservationCreateT many;
+  many.name = "many";
+  many.capacity_bytes = 32 * mib;
+  many.lifetime = 1;
+  many.owner_uid = other;
+  EXPECT_EQ(connect().call(MessageType::reservation_create, many).type, MessageType::reservations_answer);
+  RawClient theirs = connect();
+  wire::WriterOpenT asked = writer_open();
+  asked.reservation = many.name;
+  asked.durability = static_cast<std::uint8_t>(Durability::durable);
+  EXPECT_EQ(theirs.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
+  const wire::PartT part = part_of(theirs, 0);
+  std::latch let_go(1);
+  std::atomic<int> begun = 0;
+  const auto wanted = std::make_shared<const bool>(true);
+  in_loop([&](server::Server& server) {
+    for (int i = 0; i < jobs; ++i) {
+      server.sync_worker().add_for(other, wanted, [&] {
+        ++begun;
+        let_go.wait();
+      });
+    }
+  });
+  const std::uint32_t request = theirs.send(MessageType::part, part);
+  RawClient own = durable_writer();
+  for (std::uint64_t step = 0; step < 10; ++step) write_step(own, step);
+  EXPECT_FALSE(theirs.is_answered(request));
+  let_go.count_down();
+  EXPECT_EQ(theirs.answer(request).type, MessageType::committed);
+  EXPECT_EQ(begun, jobs);
 }
 
 TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_durable) {

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens of Slurm's jobs, which root makes for users: nothing of theirs runs for it, and what they may is looked up."""
+
+from __future__ import annotations
+
+import base64
+import stat
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay import Admin, PermissionDeniedError, Rights
+from forebay.manager.records import JobRow, JobState
+from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.slurm.job_tokens import JobTokens
+from forebay.workflows.slurm.settings import SlurmSettings
+from tests.fault.instance import Instance
+from tests.support.users import User, Users
+
+
+def job_of(user: User) -> JobRow:
+    """A job of this user."""
+    return JobRow(
+        1, "17", 1, JobState.RUNNING, user.uid, user.gid, 1, "mesh", {}, {}, "", 0, 0, quiet=False, node_count=1
+    )
+
+
+def claims_of(token: str) -> tuple[int, int]:
+    """User and rights (docs/formats/remote.md)."""
+    encoded = token.strip().partition("-1.")[2]
+    claims = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    return struct.unpack_from("<I", claims, 4)[0], struct.unpack_from("<I", claims, 40)[0]
+
+
+def test_no_process_of_the_user_makes_a_jobs_token(
+    users: Users, server: Instance, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob, eve = users("ada"), users("bob"), users("eve")
+    server.create("mesh", "64MiB", owner_uid=ada.uid, owner_gid=ada.gid)
+    socket = server.socket()
+
+    def starts(*_: Any, **__: Any) -> None:
+        raise AssertionError("a process was started, whose user can read its environment, stop it and write its answer")
+
+    link = ServerLink(lambda: Admin(socket))
+    tokens = JobTokens(place / "root", SlurmSettings(server="node7:7460"), link)
+    with Admin(socket) as admin:
+        admin.share("mesh", Rights.READ, user=bob.uid)
+        monkeypatch.setattr(subprocess, "Popen", starts)
+        for user, rights in ((ada, 3), (bob, 1)):
+            tokens.make(job_of(user), "mesh")
+            file = Path(tokens.variables(job_of(user), "mesh")["FOREBAY_TOKEN_FILE"])
+            status = file.stat()
+            assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (user.uid, 0o600)
+            assert claims_of(file.read_text()) == (user.uid, rights)
+            tokens.void(job_of(user), revoke=True)
+        with pytest.raises(PermissionDeniedError):
+            tokens.make(job_of(eve), "mesh")
+    link.close()
