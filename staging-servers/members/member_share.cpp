@@ -253,18 +253,19 @@ Result<void> MemberShare::sync(const std::vector<std::uint32_t>& segments, std::
     if (--round->under_way > 0 || wanted.expired()) return;
     done(round->synced ? Result<std::uint64_t>(number) : Result<std::uint64_t>(fail(round->synced.error())));
   };
-  services_.sync_worker.add_for(space_.owner_uid(), [this, paths = std::move(paths), ended, syncs = space_.segments().syncs(),
-                             &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
-    const auto failure = syncs->sync(paths);
-    fail_point("server.member.synced");
-    loop.post([this, alive, ended, failure] {
-      if (!failure) return ended({});
-      // Only what the disk says is final.
-      if (!failure->begun) return ended(fail(ErrorCode::busy, failure->error.message()));
-      if (!alive.expired()) space_.segment_failed(failure->segment, failure->error);
-      ended(fail(failure->error));
-    });
-  });
+  services_.sync_worker.add_for(space_.owner_uid(),
+                                [this, paths = std::move(paths), ended, syncs = space_.segments().syncs(),
+                                 &loop = services_.loop, alive = std::weak_ptr<const bool>(alive_)] {
+                                  const auto failure = syncs->sync(paths);
+                                  fail_point("server.member.synced");
+                                  loop.post([this, alive, ended, failure] {
+                                    if (!failure) return ended({});
+                                    // Only what the disk says is final.
+                                    if (!failure->begun) return ended(fail(ErrorCode::busy, failure->error.message()));
+                                    if (!alive.expired()) space_.segment_failed(failure->segment, failure->error);
+                                    ended(fail(failure->error));
+                                  });
+                                });
   // At once: a sync that the home did not hear of does no harm where it counts.
   counters_.raise(own_line, number, ended);
   return {};

@@ -181,14 +181,15 @@ void Flusher::start() {
         });
   }
   const StreamServices& services = stream_.services();
-  services.sync_worker.add_for(stream_.space().owner_uid(), [this, job, syncs = stream_.space().segments().syncs(), &loop = services.loop,
-                            alive = std::weak_ptr<bool>(alive_)] {
-    fail_point("server.flush.before_sync");
-    auto failure = sync_all(*syncs, job->segments);
-    loop.post([this, job, alive, failure = std::move(failure)] {
-      if (!alive.expired()) own_synced(job, failure);
-    });
-  });
+  services.sync_worker.add_for(stream_.space().owner_uid(),
+                               [this, job, syncs = stream_.space().segments().syncs(), &loop = services.loop,
+                                alive = std::weak_ptr<bool>(alive_)] {
+                                 fail_point("server.flush.before_sync");
+                                 auto failure = sync_all(*syncs, job->segments);
+                                 loop.post([this, job, alive, failure = std::move(failure)] {
+                                   if (!alive.expired()) own_synced(job, failure);
+                                 });
+                               });
 }
 
 void Flusher::own_synced(const std::shared_ptr<Job>& job, std::optional<SyncFailure> failure) {

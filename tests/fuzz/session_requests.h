@@ -386,7 +386,6 @@ class Requests {
     asked.reservation = Names::reservation(choices_);
     asked.rights = static_cast<std::uint32_t>(choices_.below(5));
     asked.lifetime_s = choices_.seldom(8) ? 0 : 3600;
-    if (choices_.seldom(8)) asked.uid = static_cast<std::uint32_t>(choices_.below(3));
     return {MessageType::token_create, packed(asked)};
   }
   Request token_revoke() {

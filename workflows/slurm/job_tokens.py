@@ -121,7 +121,9 @@ class JobTokens:
         with self._link.admin() as admin:
             may = rights_of(admin.reservation(reservation), user)
             if may is Rights.NONE:
-                raise PermissionDeniedError("the job's user has no right to read it, so the job gets no token", reservation)
+                raise PermissionDeniedError(
+                    "the job's user has no right to read it, so the job gets no token", reservation
+                )
             text = admin.create_token(
                 reservation,
                 rights=("read", "write") if may is Rights.WRITE else ("read",),

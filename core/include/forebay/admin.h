@@ -329,8 +329,8 @@ class Admin {
   /// for one that was never there.
   Result<void> drop_steps(const Address& address, const std::vector<std::uint64_t>& steps);
 
-  /// A token with which the caller may use the reservation from another node: text for a file of mode 0600. `uid`: it is
-  /// that user's; for somebody else only the server's own user and root may, and what that user may is theirs to know.
+  /// A token with which the caller may use the reservation from another node: text for a file of mode 0600. `uid`: of
+  /// that user instead. Only the server's own user and root may ask for another's, and answer for that user's rights.
   Result<std::string> create_token(std::string_view reservation, bool reads, bool writes, std::uint64_t lifetime_s,
                                    std::optional<std::uint32_t> uid = {});
   /// Makes a token void before its time: connections with it end. Whoever has the token may. Idempotent.

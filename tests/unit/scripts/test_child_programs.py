@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How programs of Python are started: without the working directory in their path, where others may have put modules."""
+"""How programs of Python are started: without the working directory in their path, where others may put modules."""
 
 from __future__ import annotations
 
