@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -109,12 +111,33 @@ def test_withdrawn_and_left_over_steps_are_taken_out(reservation: str, tmp_path:
     write_flow(address, 0, 4)
     publish(address, tmp_path, "--for", "idx")
     write_flow(address, 2, 3, mode="a", append_after=1)
-    (tmp_path / ".flow.part").mkdir()
+    (tmp_path / "flow" / ".t000007.0123abcd.part").mkdir()
     (tmp_path / "flow" / "t000007").mkdir()
     assert told(publish(address, tmp_path, "--for", "idx", "--json"))["steps"] == [0, 1, 2]
     assert sorted(path.name for path in (tmp_path / "flow").iterdir()) == ["t000000", "t000001", "t000002"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flow", "flow.idx"]
     np.testing.assert_array_equal(read(tmp_path / "flow.idx", "T", 2), field(2))
+
+
+def test_a_step_is_written_where_nobody_else_can_exchange_names(
+    flow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, int]] = []
+    load = OpenVisus.LoadDataset
+
+    def noted(index: str) -> object:
+        folder = os.path.dirname(index)
+        written.append((folder, stat.S_IMODE(os.stat(folder).st_mode)))
+        return load(index)
+
+    from forebay.viz.publishing.idx import IdxPublication
+
+    monkeypatch.setattr(OpenVisus, "LoadDataset", noted)
+    with forebay.open(flow) as stream:
+        IdxPublication(tmp_path, "flow").publish(stream[0])
+    ((folder, mode),) = written
+    assert (folder.startswith("/proc/self/fd/"), mode) == (True, 0o700)
+    np.testing.assert_array_equal(read(tmp_path / "flow.idx", "T", 0), field(0))
 
 
 def test_what_idx_has_no_place_for_is_refused(reservation: str, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ class IdxPublication:
     def __init__(self, folder: Path, name: str, variables: Sequence[str] | None = None) -> None:
         self._folder, self._name, self._variables = folder, name, variables
         self._folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self._hidden, ignore_errors=True)  # of a process that was killed
+        for left in (self._folder / self._name).glob(".t*.part"):
+            shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
         self._head, self._steps = self._known()
         for path in (self._folder / self._name).glob("t*"):
             if re.fullmatch("t[0-9]+", path.name) and int(path.name[1:]) not in self._steps:
@@ -107,34 +108,30 @@ class IdxPublication:
         if withdrawn:
             self._steps -= set(withdrawn)
             self._write_index()  # before the data goes, so that it never names what is not there
-        head = self._write_data(grid, step)
-        if not self._steps:
-            self._head = head
-        elif head != self._head:
-            shutil.rmtree(self._hidden)
-            raise UnsupportedError(
-                f"an IDX dataset has one grid and one list of fields, and those of step {step.number} are not those of "
-                f"step {self.steps[-1]}: name what all steps have by --variables, or take another folder",
-                str(step.address),
-            )
-        for number in withdrawn:
-            shutil.rmtree(self.path(number), ignore_errors=True)
         target = self.path(step.number)
         target.parent.mkdir(exist_ok=True)
-        (self._hidden / self._name / target.name).replace(target)
+        with new_output(target) as made:
+            head = self._write_data(grid, step, made.parent)
+            if not self._steps:
+                self._head = head
+            elif head != self._head:
+                raise UnsupportedError(
+                    f"an IDX dataset has one grid and one list of fields, and those of step {step.number} are not "
+                    f"those of step {self.steps[-1]}: name what all steps have by --variables, or take another folder",
+                    str(step.address),
+                )
+            for number in withdrawn:
+                shutil.rmtree(self.path(number), ignore_errors=True)
+            (made.parent / self._name / target.name).replace(made)
         _sync(target.parent)
-        shutil.rmtree(self._hidden)
         self._steps.add(step.number)
         self._write_index()
         return grid.left_out
 
-    @property
-    def _hidden(self) -> Path:
-        return self._folder / f".{self._name}.part"
-
-    def _write_data(self, grid: Grid, step: Step) -> str:
-        """Writes a step as a hidden dataset of its own; returns the head of its index, without the time steps."""
-        self._hidden.mkdir()
+    def _write_data(self, grid: Grid, step: Step, hidden: Path) -> str:
+        """Writes a step as a dataset of its own in a hidden folder; returns the head of its index, without the time
+        steps.
+        """
         dims = grid.shape[1:] if grid.is_flat else grid.shape
         file = OpenVisus.IdxFile()
         file.logic_box = OpenVisus.BoxNi(
@@ -161,7 +158,7 @@ class IdxPublication:
         file.filename_template = f"./{self._name}/%04x.bin"
         file.timesteps = OpenVisus.DatasetTimesteps(step.number, step.number, 1.0)
         file.time_template = _TIME_TEMPLATE
-        index = self._hidden / self.index.name
+        index = hidden / self.index.name
         file.save(str(index))
         dataset = OpenVisus.LoadDataset(str(index))
         for name, field in grid.fields.items():
@@ -172,9 +169,9 @@ class IdxPublication:
                 dataset.write(values, field=name, time=step.number)
             except Exception as error:  # it has no class of its own
                 raise StorageError(
-                    f"OpenVisus could not write {name}: is the file system full? ({error})", str(self._hidden)
+                    f"OpenVisus could not write {name}: is the file system full? ({error})", str(self._folder)
                 ) from None
-        data = self._hidden / self._name / (_TIME_TEMPLATE % step.number)
+        data = hidden / self._name / (_TIME_TEMPLATE % step.number)
         for path in (*data.iterdir(), data):
             _sync(path)
         return _without_time(index.read_text())

@@ -91,6 +91,7 @@ TEST(Worker, one_user_alone_has_all_threads_but_those_that_are_kept) {
   other.wait();
   EXPECT_EQ(many.begun, 6);
   many.let_go.count_down();
+  worker.finish();
 }
 
 TEST(Worker, what_must_run_in_any_case_is_never_refused) {

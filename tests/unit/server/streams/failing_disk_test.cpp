@@ -75,14 +75,14 @@ TEST_F(FailingDiskTest, syncs_take_turns_by_the_reservations_owner) {
   asked.durability = static_cast<std::uint8_t>(Durability::durable);
   EXPECT_EQ(theirs.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   const wire::PartT part = part_of(theirs, 0);
-  std::latch let_go(1);
-  std::atomic<int> begun = 0;
+  const auto let_go = std::make_shared<std::latch>(1);
+  const auto begun = std::make_shared<std::atomic<int>>(0);
   const auto wanted = std::make_shared<const bool>(true);
   in_loop([&](server::Server& server) {
     for (int i = 0; i < jobs; ++i) {
-      server.sync_worker().add_for(other, wanted, [&] {
-        ++begun;
-        let_go.wait();
+      server.sync_worker().add_for(other, wanted, [let_go, begun] {
+        ++*begun;
+        let_go->wait();
       });
     }
   });
@@ -90,9 +90,9 @@ TEST_F(FailingDiskTest, syncs_take_turns_by_the_reservations_owner) {
   RawClient own = durable_writer();
   for (std::uint64_t step = 0; step < 10; ++step) write_step(own, step);
   EXPECT_FALSE(theirs.is_answered(request));
-  let_go.count_down();
+  let_go->count_down();
   EXPECT_EQ(theirs.answer(request).type, MessageType::committed);
-  EXPECT_EQ(begun, jobs);
+  EXPECT_EQ(*begun, jobs);
 }
 
 TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_durable) {
