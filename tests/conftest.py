@@ -42,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and "sweep" in item.fixturenames:
             item.add_marker(pytest.mark.sweep)
         if TIME_SCALE != 1:
-            item.add_marker(pytest.mark.timeout(seconds(_seconds_max(item) or float(item.config.getini("timeout")))))
+            scaled = pytest.mark.timeout(seconds(_seconds_max(item) or float(item.config.getini("timeout"))))
+            item.add_marker(scaled, append=False)  # before the test's own, which would count else
     # Its own options do not tell a worker of xdist that it is one.
     if items and (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))):
         # Whole modules, so that what a module shares is set up once on each worker.

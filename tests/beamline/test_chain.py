@@ -18,6 +18,7 @@ import forebay
 from forebay.workflows.beamline import ScanLog
 from tests.support.instance import CommandLineInstance
 from tests.support.snakemake import PYTHON, command, needs_snakemake
+from tests.support.time_limits import seconds
 
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("skimage")
@@ -56,7 +57,7 @@ def run(instance: CommandLineInstance, folder: Path) -> subprocess.CompletedProc
         env=os.environ | instance.environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=seconds(240),
         check=False,
     )
 
@@ -169,7 +170,7 @@ def test_the_workflow_reconstructs_the_tooth(instance: CommandLineInstance, tmp_
         env=os.environ | instance.environment | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=seconds(280),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,6 +19,7 @@ import forebay
 from forebay.records import WaitKind
 from forebay.workflows.beamline import ImageKey, ScanLog, ScanSettings, ScanStreams
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 
 def image(number: int, rows: int = 16, columns: int = 32) -> NDArray[np.uint16]:
@@ -171,9 +172,9 @@ def test_an_acquisition_that_is_killed_leaves_a_truthful_record(beamline: str) -
         [record] = ScanLog.records(beamline)
         assert record.exit_status == "running"
         killed.kill()
-    until(lambda: status(f"{beamline}/tooth") == "interrupted", "the server has noticed", timeout=60)
+    until(lambda: status(f"{beamline}/tooth") == "interrupted", "the server has noticed", timeout=seconds(60))
     assert numbers(f"{beamline}/tooth") == list(range(8))
-    until(lambda: status(f"{beamline}/scans") == "interrupted", "the log is free", timeout=60)
+    until(lambda: status(f"{beamline}/scans") == "interrupted", "the log is free", timeout=seconds(60))
     with ScanLog(beamline) as log:
         uid = log.begin("tooth-2")
         log.end(uid, "abort", "by hand")
@@ -212,7 +213,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "forebay", "beamline", *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=seconds(110),
         check=False,
         **options,
     )
@@ -238,7 +239,7 @@ acquire(sys.argv[1], "beamline/tooth", period=0.02)
 """
     file = os.path.join(os.environ["FOREBAY_ROOT"], "..", "scan.h5")
     with subprocess.Popen([sys.executable, "-c", code, file], stderr=subprocess.DEVNULL) as acquisition:
-        until(lambda: is_there("beamline/tooth", 2), "two steps are there", timeout=60)
+        until(lambda: is_there("beamline/tooth", 2), "two steps are there", timeout=seconds(60))
         acquisition.send_signal(signal.SIGINT)
         acquisition.wait(60)
     [record] = ScanLog.records(beamline)

@@ -19,6 +19,7 @@ import forebay
 from forebay.connectors.dask import map_steps
 from tests.connectors.conftest import temperature
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +102,8 @@ def test_graph_survives_a_killed_worker(flow: str, client: Client) -> None:
         victim = next(iter(client.run(os.getpid).values()))
         os.kill(victim, signal.SIGKILL)
         whole = np.stack([temperature(number) for number in range(6)])
-        assert float(result.result(timeout=240)) == pytest.approx(whole.mean(), rel=1e-14)
-    client.wait_for_workers(2, timeout=120)
+        assert float(result.result(timeout=seconds(240))) == pytest.approx(whole.mean(), rel=1e-14)
+    client.wait_for_workers(2, timeout=seconds(120))
 
 
 @pytest.mark.timeout(300)
@@ -116,7 +117,7 @@ def test_error_of_a_worker_has_class_and_text(flow: str, client: Client) -> None
 
 @pytest.mark.timeout(300)
 def test_each_step_s_function_comes_in_order(flow: str, client: Client) -> None:
-    futures = list(map_steps(client, flow, mean, ahead=2, timeout=60, start="oldest"))
+    futures = list(map_steps(client, flow, mean, ahead=2, timeout=seconds(60), start="oldest"))
     assert client.gather(futures) == EXPECTED
 
 
@@ -125,10 +126,10 @@ def test_each_step_s_function_comes_in_order(flow: str, client: Client) -> None:
 def test_cursor_stays_before_a_step_whose_function_failed(flow: str, client: Client, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     stop.touch()
-    futures = list(map_steps(client, flow, mean_unless, str(stop), consumer="mean", timeout=60))
+    futures = list(map_steps(client, flow, mean_unless, str(stop), consumer="mean", timeout=seconds(60)))
     assert [future.status for future in futures] == ["finished"] * 3 + ["error"] + ["finished"] * 2
     stop.unlink()
-    futures = list(map_steps(client, flow, mean_unless, str(stop), consumer="mean", timeout=60, pure=False))
+    futures = list(map_steps(client, flow, mean_unless, str(stop), consumer="mean", timeout=seconds(60), pure=False))
     assert client.gather(futures) == EXPECTED[3:]
     with forebay.open(flow) as stream:
         assert stream.lag("mean") == 0
@@ -151,9 +152,9 @@ def test_step_of_a_killed_worker_is_computed_by_another(flow: str, client: Clien
 
     def collect() -> None:
         for future in map_steps(
-            client, flow, mean_unless_killed, str(tmp_path), consumer="kill", timeout=60, retries=2
+            client, flow, mean_unless_killed, str(tmp_path), consumer="kill", timeout=seconds(60), retries=2
         ):
-            seen.append(future.result(timeout=240))
+            seen.append(future.result(timeout=seconds(240)))
 
     collecting = threading.Thread(target=collect)
     collecting.start()
@@ -165,7 +166,7 @@ def test_step_of_a_killed_worker_is_computed_by_another(flow: str, client: Clien
     assert seen == EXPECTED
     with forebay.open(flow) as stream:
         assert stream.lag("kill") == 0
-    client.wait_for_workers(2, timeout=120)
+    client.wait_for_workers(2, timeout=seconds(120))
 
 
 def test_nothing_under_way_is_refused(flow: str, client: Client) -> None:
@@ -191,7 +192,7 @@ def test_steps_are_mapped_of_an_open_stream_and_of_the_run_that_comes(reservatio
     for number, option in enumerate(options):
         writer = threading.Thread(target=produce, args=("second", 2.0 + number, 1))
         writer.start()
-        futures = list(map_steps(client, address, mean_of, timeout=60, start="oldest", **option))
+        futures = list(map_steps(client, address, mean_of, timeout=seconds(60), start="oldest", **option))
         assert futures[-1].result() == 2.0 + number
         writer.join()
         produce("first", 1.0)

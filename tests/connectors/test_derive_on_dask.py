@@ -21,6 +21,7 @@ from forebay.connectors.derive import derive
 from forebay.errors import InvalidArgumentError, UnavailableError, VariableNotFoundError
 from tests.support.load import until
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 STEPS = 8
 MODULE = """
@@ -165,7 +166,7 @@ def test_killed_and_started_again_it_derives_each_step_once(
         victim = next(worker for worker, keys in client.processing().items() if keys)
         os.kill(client.run(os.getpid)[victim], signal.SIGKILL)
         gate.touch()
-        assert again.wait(timeout=120) == 0
+        assert again.wait(timeout=seconds(120)) == 0
     gate.unlink()
     assert derived(f"{flow}-d") == doubled(range(STEPS))
 

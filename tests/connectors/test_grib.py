@@ -18,6 +18,7 @@ import forebay
 from forebay.connectors import grib
 from forebay.errors import CorruptError, ForebayError, InvalidArgumentError, NotFoundError, UnsupportedError
 from tests.support.grib_files import message, write_cycle, write_file
+from tests.support.time_limits import seconds
 
 LEVELS = ("isobaricInhPa", "heightAboveGround", "surface")
 
@@ -349,7 +350,7 @@ def test_what_grib_cannot_say_is_refused(fc: str, tmp_path: Path) -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "forebay", "grib", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds(110), check=False)
 
 
 def test_commands_go_both_ways(fc: str, tmp_path: Path) -> None:

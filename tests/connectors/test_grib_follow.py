@@ -16,6 +16,7 @@ import forebay
 from tests.support.example_programs import lines_of
 from tests.support.grib_files import write_cycle
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 STEPS = 6
 
@@ -92,7 +93,7 @@ def test_every_step_is_there_once_through_kills_at_every_point(reservation: str,
             [sys.executable, "-c", FOLLOWER, reservation, at, str(number)],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=seconds(100),
             check=False,
         )
         assert done.returncode == (-signal.SIGKILL if number else 0), done.stderr
@@ -118,7 +119,7 @@ def test_a_killed_follow_command_goes_on_while_the_model_writes(reservation: str
     for step in range(3, STEPS + 1):
         write(run, step)
     (run / "end").touch()
-    done = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds(100), check=False)
     assert done.returncode == 0, done.stderr
     expect_all(reservation, run)
 

@@ -161,7 +161,7 @@ def test_attributes_are_those_of_the_file_that_a_step_is_from(reservation: str, 
     # Packed in two ways it is no array over all steps; each step by itself is.
     with xr.open_dataset(f"forebay://{address}", engine="forebay") as dataset:
         assert any(text.startswith("salt: its attribute") for text in dataset.attrs["forebay_left_out"])
-    steps = list(forebay.connectors.xarray.follow(address, timeout=30))
+    steps = list(forebay.connectors.xarray.follow(address, timeout=seconds(30)))
     expected = xr.load_dataset(paths[1])["salt"][0]
     assert steps[1]["salt"].values.tobytes() == expected.values.tobytes()
 

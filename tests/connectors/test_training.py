@@ -14,6 +14,7 @@ import pytest
 import forebay
 from forebay.connectors.training import StreamSamples
 from tests.connectors.conftest import temperature
+from tests.support.time_limits import seconds
 
 
 def numbers_of(samples: StreamSamples) -> list[int]:
@@ -69,7 +70,7 @@ def test_samples_come_while_the_stream_runs(reservation: str) -> None:
     first = threading.Event()
 
     def train() -> None:
-        for mean in StreamSamples(address, ["T"], transform=lambda sample: sample["T"].mean(), timeout=60):
+        for mean in StreamSamples(address, ["T"], transform=lambda sample: sample["T"].mean(), timeout=seconds(60)):
             seen.append(float(mean))
             first.set()
 
@@ -96,7 +97,7 @@ def test_training_goes_on_behind_the_last_sample_that_was_used(flow: str) -> Non
 
 
 def test_workers_of_one_consumer_share_the_steps(flow: str) -> None:
-    samples = StreamSamples(flow, ["time"], consumer="train", distribution="on_demand", timeout=60)
+    samples = StreamSamples(flow, ["time"], consumer="train", distribution="on_demand", timeout=seconds(60))
     assert pickle.loads(pickle.dumps(samples)).variables == ["time"]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(numbers_of, (samples,)) == [0, 1, 2, 3, 4, 5]
@@ -122,7 +123,7 @@ def test_pytorch_loads_them(flow: str) -> None:
 
 def test_workers_of_a_loader_share_the_steps(flow: str) -> None:
     data = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed")
-    samples = StreamSamples(flow, ["T"], consumer="train", distribution="on_demand", timeout=60)
+    samples = StreamSamples(flow, ["T"], consumer="train", distribution="on_demand", timeout=seconds(60))
     loaded = {int(sample["step"]): sample["T"] for sample in data.DataLoader(samples, batch_size=None, num_workers=2)}
     assert sorted(loaded) == [0, 1, 2, 3, 4, 5]
     np.testing.assert_array_equal(loaded[4].numpy(), temperature(4))

@@ -15,6 +15,7 @@ from forebay.connectors import netcdf
 from forebay.connectors.wrf_times import seconds_of, times_of
 from forebay.dimensions import dims_of_wrf
 from tests.support.adios2_programs import built, run
+from tests.support.time_limits import seconds
 
 HOURS = np.array(["2026-11-01T00", "2026-11-01T01", "2026-11-01T02"], "datetime64[ns]")
 EXTENTS = {"bottom_top": 4, "south_north": 6, "west_east": 8, "west_east_stag": 9}
@@ -47,7 +48,7 @@ def test_xarray_shows_the_dimensions_and_times_of_wrf(wrfout: str) -> None:
 
 
 def test_each_step_has_them_while_wrf_runs(wrfout: str) -> None:
-    steps = list(forebay.connectors.xarray.follow(wrfout, timeout=30))
+    steps = list(forebay.connectors.xarray.follow(wrfout, timeout=seconds(30)))
     assert [step["T"].dims for step in steps] == [("bottom_top", "south_north", "west_east")] * 3
     np.testing.assert_array_equal([step["time"].values for step in steps], HOURS)
 

@@ -18,6 +18,7 @@ import forebay.connectors.xarray
 from forebay.connectors.stream_table import block_grid
 from forebay.connectors.zarr import StreamStore
 from tests.connectors.conftest import temperature
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_missing_and_empty_streams_are_told_at_once(reservation: str) -> None:
 
 
 def test_followed_steps_are_datasets_with_all_variables(flow: str) -> None:
-    steps = list(forebay.connectors.xarray.follow(flow, consumer="look", timeout=30))
+    steps = list(forebay.connectors.xarray.follow(flow, consumer="look", timeout=seconds(30)))
     assert [int(dataset["step"]) for dataset in steps] == [0, 1, 2, 3, 4, 5]
     assert [dataset["grows"].size for dataset in steps] == [1, 2, 3, 4, 5, 6]
     assert ["sometimes" in dataset for dataset in steps] == [True, False] * 3
@@ -205,7 +206,7 @@ def test_named_dimensions_are_the_stream_s_and_give_coordinates(reservation: str
         "coarse: its dimension x has 2 elements, that of other variables 5",
         "odd: one of its dimensions is called step, as that of the steps is",
     ]
-    steps = list(forebay.connectors.xarray.follow(address, timeout=30))
+    steps = list(forebay.connectors.xarray.follow(address, timeout=seconds(30)))
     assert [float(step["y"][0]) for step in steps] == [0.0, 1.0, 2.0]
     assert steps[1]["T"].dims == ("y", "x")
 
@@ -232,7 +233,7 @@ def test_variables_named_as_the_steps_own_coordinates_are_left_out_by_name(reser
         assert any(text.startswith("step: the numbers of the steps") for text in dataset.attrs["forebay_left_out"])
     with xr.open_datatree(f"forebay://{reservation}/named", engine="forebay") as tree:
         assert any(text.startswith("mesh/step: ") for text in tree["mesh"].attrs["forebay_left_out"])
-    (followed,) = forebay.connectors.xarray.follow(f"{reservation}/named", timeout=60)
+    (followed,) = forebay.connectors.xarray.follow(f"{reservation}/named", timeout=seconds(60))
     assert int(followed["step"]) == 0
     assert followed.attrs["forebay_left_out"] == [
         "step: the numbers of the steps are called so: read the variable step by step"
@@ -310,13 +311,15 @@ def test_engine_and_store_decode_alike(conventional: str, options: dict[str, obj
             assert np.isnan(dataset["real"].values[:, 1]).all()
             assert dataset["when"].values[1, 0] == np.datetime64("2026-01-01T01:00:00")
             assert dataset["time"].values[1] == np.datetime64("2026-01-01T00:01:00")
-            followed = list(forebay.connectors.xarray.follow(conventional, timeout=60))
+            followed = list(forebay.connectors.xarray.follow(conventional, timeout=seconds(60)))
             np.testing.assert_array_equal(followed[1]["packed"].values, dataset["packed"].values[1])
             assert followed[1]["time"].values == dataset["time"].values[1]
 
 
 def test_followed_steps_are_decoded_as_asked(conventional: str) -> None:
-    first, _ = forebay.connectors.xarray.follow(conventional, timeout=60, mask_and_scale=False, decode_times=False)
+    first, _ = forebay.connectors.xarray.follow(
+        conventional, timeout=seconds(60), mask_and_scale=False, decode_times=False
+    )
     assert first["packed"].values.tolist() == [0, -1, 4]
     assert first["when"].values.tolist() == [0, 1, 2]
     with forebay.Admin() as admin:
@@ -377,7 +380,7 @@ def test_opening_takes_what_forebay_open_takes(reservation: str) -> None:
         step["T"] = np.full(3, 1.0)
     writer = threading.Timer(0.2, produce)
     writer.start()
-    [followed] = forebay.connectors.xarray.follow(address, run="second", timeout=60)
+    [followed] = forebay.connectors.xarray.follow(address, run="second", timeout=seconds(60))
     writer.join()
     assert float(followed["T"][0]) == 2.0
     with xr.open_dataset(f"forebay://{address}", engine="forebay", run="second") as dataset:
@@ -394,7 +397,7 @@ def test_opening_takes_what_forebay_open_takes(reservation: str) -> None:
 
 def test_who_follows_an_ended_run_is_told(flow: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "forebay.waiting"):
-        list(forebay.connectors.xarray.follow(flow, timeout=60))
+        list(forebay.connectors.xarray.follow(flow, timeout=seconds(60)))
     [told] = [record.getMessage() for record in caplog.records]
     assert "its writer has gone (ended); reading the last run, steps 0 to 5" in told
     assert "wait_for_writer=True or run=NAME" in told

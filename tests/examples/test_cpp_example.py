@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.example_programs import EXAMPLES, demo_reservation
+from tests.support.time_limits import seconds
 
 __all__ = ["demo_reservation"]
 
@@ -19,14 +20,14 @@ PROGRAM = Path(os.environ["FOREBAY_BUILD_DIR"]) / "examples" / "13_cpp_client" /
 
 @pytest.mark.usefixtures("demo_reservation")
 def test_it_reads_what_it_wrote() -> None:
-    done = subprocess.run([PROGRAM, "demo/values"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([PROGRAM, "demo/values"], capture_output=True, text=True, timeout=seconds(60), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"step {number}: {number}" for number in range(10)]
 
 
 @pytest.mark.usefixtures("demo_reservation")
 def test_it_says_what_failed() -> None:
-    done = subprocess.run([PROGRAM, "nowhere/values"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([PROGRAM, "nowhere/values"], capture_output=True, text=True, timeout=seconds(60), check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("cpp_client: ")
     assert "nowhere" in done.stderr

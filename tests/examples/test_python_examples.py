@@ -12,6 +12,7 @@ import pytest
 from tests.support.chombo_files import write_chombo_file
 from tests.support.example_programs import EXAMPLES, demo_reservation
 from tests.support.plotfiles import write_plotfile
+from tests.support.time_limits import seconds
 
 __all__ = ["demo_reservation"]
 
@@ -23,7 +24,7 @@ def start(example: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def output_of(example: subprocess.Popen[str]) -> list[str]:
-    output, _ = example.communicate(timeout=60)
+    output, _ = example.communicate(timeout=seconds(60))
     assert example.returncode == 0
     return output.splitlines()
 

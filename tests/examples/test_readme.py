@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.instance import CommandLineInstance
+from tests.support.time_limits import seconds
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -45,7 +46,7 @@ def test_the_commands_and_snippets_of_the_readme_run(instance: CommandLineInstan
 
     def run(*command: str) -> None:
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=seconds(100), check=False
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 

@@ -16,6 +16,7 @@ import pytest
 from forebay.cli.root import COMMAND_GROUP, OWN_COMMANDS, run
 from tests.fault.instance import Instance
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 
 # Command line, and what the message must hold. {missing}: a folder that does not exist; {file}: a file.
 USAGE = [
@@ -326,7 +327,7 @@ def test_the_server_refuses_bad_arguments(words: list[str], named: str, tmp_path
         [str(forebayd()), *(word.format(config=config) for word in words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
         check=False,
         env=environment,
     )
@@ -341,7 +342,7 @@ def test_a_command_in_a_process_of_its_own(tmp_path: Path) -> None:
         [str(Path(sys.executable).with_name("forebay")), "steps", "nonsense"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
         check=False,
         env={**os.environ, "FOREBAY_ROOT": str(tmp_path)},
     )

@@ -16,6 +16,7 @@ from tests.fault.conftest import MESSAGE_PLACES
 from tests.fault.instance import Instance
 from tests.support.load import until
 from tests.support.sweeps import Sweep
+from tests.support.time_limits import seconds
 
 SOURCE, OUTPUT = "r/flow", "r/derived"
 LINE = [sys.executable, "-m", "forebay", "derive", SOURCE, OUTPUT, "--expr", "d = n * 2 + 1"]
@@ -64,11 +65,11 @@ def test_killed_anywhere_and_started_again_it_derives_each_step_once(
             write(values)
             with monkeypatch.context() as armed:
                 armed.setenv("FOREBAY_FAIL_POINT", f"{before}=kill")
-                status = subprocess.run(LINE, timeout=120, check=False).returncode
+                status = subprocess.run(LINE, timeout=seconds(120), check=False).returncode
             assert status in (0, -signal.SIGKILL), before
             done = derived() if committed() is not None else []
             assert done == expected(values)[: len(done)], before
-            assert subprocess.run(LINE, timeout=120, check=False).returncode == 0, before
+            assert subprocess.run(LINE, timeout=seconds(120), check=False).returncode == 0, before
             assert derived() == expected(values), before
             assert instance.problems() == []
         if status == 0:
@@ -94,7 +95,7 @@ def test_a_source_that_is_rewound_while_nobody_derives_takes_derived_steps_back(
         killed.kill()
     again = {number: 100 + number for number in range(STEPS, 2 * STEPS)}
     write(again, "a", append_after=STEPS - 1)
-    assert subprocess.run(LINE, timeout=120, check=False).returncode == 0
+    assert subprocess.run(LINE, timeout=seconds(120), check=False).returncode == 0
     assert derived() == expected({number: number for number in range(STEPS)}) + expected(again, 2)
     assert current_instance.problems() == []
 
@@ -110,6 +111,6 @@ def test_it_rides_out_a_server_that_dies(current_instance: Instance) -> None:
                     current_instance.start()
                 with stream.step(number) as step:
                     step["n"] = np.full(2000, value)
-        assert running.wait(timeout=100) == 0
+        assert running.wait(timeout=seconds(100)) == 0
     assert derived() == expected(values)
     assert current_instance.problems() == []

@@ -18,6 +18,7 @@ from tests.fault.conftest import MESSAGE_PLACES
 from tests.fault.instance import Instance
 from tests.support.load import until
 from tests.support.sweeps import Sweep
+from tests.support.time_limits import seconds
 
 #: So many messages, and records, the workflow has at least.
 POINTS_MIN = 48
@@ -127,7 +128,7 @@ def test_a_program_that_dies_anywhere_can_be_run_again(
             command = [sys.executable, "-m", "tests.fault.rerun_workflow", str(progress)]
             with monkeypatch.context() as armed:
                 armed.setenv("FOREBAY_FAIL_POINT", f"{before}=kill")
-                status = subprocess.run(command, timeout=120, check=False).returncode
+                status = subprocess.run(command, timeout=seconds(120), check=False).returncode
             assert status in (0, -signal.SIGKILL), before
             rerun_workflow.run(progress)
             expect_the_usual_outcome(instance, before)

@@ -12,6 +12,7 @@ import pytest
 import forebay
 from tests.fault.instance import Instance
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 pytestmark = pytest.mark.usefixtures("current_instance")
 
@@ -51,7 +52,7 @@ def test_a_killed_follower_goes_on_at_its_cursor_and_skips_nothing(
     until(lambda: not current_instance.stream(ADDRESS).consumers[0].connected, "the server has noticed")
     assert cursor(current_instance) == 4
     gate.touch()
-    assert subprocess.run(command, timeout=100, check=False).returncode == 0
+    assert subprocess.run(command, timeout=seconds(100), check=False).returncode == 0
     assert sorted(noted(done)) == list(range(STEPS))
     assert sorted(noted(begun)) == sorted([*range(STEPS), *range(4, 4 + jobs)])
     assert cursor(current_instance) == STEPS
@@ -66,7 +67,7 @@ def test_a_step_that_is_written_anew_waits_for_the_command_of_its_former_self(
         f"import os, forebay; stream = forebay.open('{ADDRESS}', 'w', grace=100); stream.write('n', 0); "
         "os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", lost], check=False, timeout=100)
+    subprocess.run([sys.executable, "-c", lost], check=False, timeout=seconds(100))
     events, gate = tmp_path / "events", tmp_path / "gate"
     script = f"echo begin >> {events}; until test -e {gate}; do sleep 0.2; done; echo end >> {events}"
     with subprocess.Popen([*LINE, "--jobs", "2", "--exec", "sh", "-c", script]) as follower:
@@ -75,5 +76,5 @@ def test_a_step_that_is_written_anew_waits_for_the_command_of_its_former_self(
             stream.write("n", 0)
         until(lambda: current_instance.steps(ADDRESS)[0].pins > 0, "the follower has the new step")
         gate.touch()
-        assert follower.wait(timeout=100) == 0
+        assert follower.wait(timeout=seconds(100)) == 0
     assert events.read_text().split() == ["begin", "end", "begin", "end"]

@@ -76,7 +76,7 @@ class Recording:
         self.gone: list[str] = []
         self.drawn: list[int] = []
         self.coming = ComingSteps(
-            self.stream.follow("render", timeout=60, ack="manual"),
+            self.stream.follow("render", timeout=seconds(60), ack="manual"),
             latest=latest,
             whole=whole,
             on_withdrawn=self.recorder.withdraw,
@@ -438,7 +438,7 @@ def test_command_ends_with_the_stream_and_has_all_frames(tmp_path: Path) -> None
         running = subprocess.Popen([*command, "--timeout", "60"], stderr=subprocess.PIPE, text=True)
         until(lambda: (out / "latest.png").exists(), "the first picture")
         write(stream, *range(1, 8))
-    _, words = running.communicate(timeout=60)
+    _, words = running.communicate(timeout=seconds(60))
     assert running.returncode == 0, words
     assert frame_files(out) == names(*range(8))
     assert movie_steps(out) == list(range(8))
@@ -446,7 +446,7 @@ def test_command_ends_with_the_stream_and_has_all_frames(tmp_path: Path) -> None
 
     # Drawn again because its cursor lies there: nobody took the stream back.
     subprocess.run([sys.executable, "-m", "forebay", "consumer", "seek", ADDRESS, "render", "5"], check=True)
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=seconds(60))
     assert again.returncode == 0, again.stderr
     assert "continues with step 5: frames from there on are rendered again" in again.stderr
     assert "taken back" not in again.stderr

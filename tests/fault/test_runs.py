@@ -10,6 +10,7 @@ import pytest
 import forebay
 from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 READER = """
     import sys, forebay
@@ -73,7 +74,7 @@ def test_runs_are_known_after_a_restart(
         write("res/flow", 10, 11, run="tuesday")
         write("res/flow", 20, run="")
         with forebay.open("res/flow", run="monday") as monday, forebay.open("res/flow", run="tuesday") as tuesday:
-            following = monday.follow(timeout=30)
+            following = monday.follow(timeout=seconds(30))
             assert int(next(following)["n"]) == 0
             for kill in (True, False):
                 if kill:
@@ -83,7 +84,7 @@ def test_runs_are_known_after_a_restart(
                 server.start()
                 assert [int(step["n"]) for step in tuesday] == [10, 11]
                 with forebay.open("res/flow", run="tuesday") as again:
-                    assert [int(step["n"]) for step in again.follow(timeout=30)] == [10, 11]
+                    assert [int(step["n"]) for step in again.follow(timeout=seconds(30))] == [10, 11]
             # A reader that was in the middle of its run ends with it.
             assert [int(step["n"]) for step in following] == [1]
 
@@ -101,7 +102,7 @@ def test_reader_that_waited_for_its_writer_resumes_with_it(
         with (
             forebay.open("res/flow", mode="a") as writer,
             forebay.open("res/flow", wait_for_writer=True) as stream,
-            stream.follow(timeout=30) as following,
+            stream.follow(timeout=seconds(30)) as following,
         ):
             server.kill()
             server.start()

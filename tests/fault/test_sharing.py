@@ -22,6 +22,7 @@ from tests.fault.instance import Instance
 from tests.support.load import until
 from tests.support.mounted import mounted
 from tests.support.other_user import Child, as_user
+from tests.support.time_limits import seconds
 
 OWNER = 64321
 READER = 64322
@@ -54,7 +55,7 @@ def write_steps(socket: str, count: int, name: str = "r/flow") -> Callable[[], N
     """Writes so many steps."""
 
     def act() -> None:
-        with forebay.open(name, "a", instance=socket, timeout=10) as stream:
+        with forebay.open(name, "a", instance=socket, timeout=seconds(10)) as stream:
             for number in range(count):
                 with stream.step() as step:
                     step["n"] = number
@@ -66,9 +67,9 @@ def read_steps(socket: str, **options: Any) -> Callable[[], list[int]]:
     """The numbers of the steps that a follower is given."""
 
     def act() -> list[int]:
-        with forebay.open("r/flow", instance=socket, timeout=10) as stream:
+        with forebay.open("r/flow", instance=socket, timeout=seconds(10)) as stream:
             found = []
-            for step in stream.follow(timeout=10, **options):
+            for step in stream.follow(timeout=seconds(10), **options):
                 found.append(step.number)
             return found
 
@@ -140,8 +141,8 @@ def test_a_reader_moves_no_cursor_but_its_own(shared: Instance) -> None:
     socket = shared.socket()
 
     def begin() -> None:
-        with forebay.open("r/flow", instance=socket, timeout=10) as stream:
-            next(iter(stream.follow(consumer="render", timeout=10)))
+        with forebay.open("r/flow", instance=socket, timeout=seconds(10)) as stream:
+            next(iter(stream.follow(consumer="render", timeout=seconds(10))))
 
     def positions() -> dict[str, int]:
         with shared.admin() as admin:
@@ -162,7 +163,7 @@ def test_pins_of_a_reader_count_as_those_without_a_name(shared: Instance) -> Non
     step_bytes = 4 << 20
 
     def write() -> None:
-        with forebay.open("r/large", "w", instance=socket, timeout=10) as stream:
+        with forebay.open("r/large", "w", instance=socket, timeout=seconds(10)) as stream:
             for _ in range(8):
                 with stream.step() as step:
                     step["data"] = np.zeros(step_bytes, np.uint8)
@@ -170,8 +171,8 @@ def test_pins_of_a_reader_count_as_those_without_a_name(shared: Instance) -> Non
     as_user(OWNER, write)
 
     def hold(tell: Callable[[Any], None]) -> None:
-        with forebay.open("r/large", instance=socket, timeout=10) as stream:
-            held = list(stream.follow(consumer="greedy", timeout=10))
+        with forebay.open("r/large", instance=socket, timeout=seconds(10)) as stream:
+            held = list(stream.follow(consumer="greedy", timeout=seconds(10)))
             tell(len(held))
             select.select([], [], [])
 
@@ -194,7 +195,7 @@ def test_who_may_only_read_leaves_pins_to_others(shared: Instance) -> None:
     quarter = (64 << 20) // 4
 
     def write() -> None:
-        with forebay.open("r/many", "w", instance=socket, timeout=10) as stream:
+        with forebay.open("r/many", "w", instance=socket, timeout=seconds(10)) as stream:
             for _ in range(40):
                 with stream.step() as step:
                     step["data"] = np.zeros(1 << 20, np.uint8)
@@ -209,7 +210,7 @@ def test_who_may_only_read_leaves_pins_to_others(shared: Instance) -> None:
                 held = []
                 # More connections make no larger share.
                 for _ in range(3):
-                    stream = stack.enter_context(forebay.open("r/many", instance=socket, timeout=10))
+                    stream = stack.enter_context(forebay.open("r/many", instance=socket, timeout=seconds(10)))
                     held += [stream[number] for number in range(start, start + 12)]
                 tell(len(held))
                 select.select([], [], [])
@@ -269,14 +270,14 @@ def test_a_reader_that_loses_its_right_is_told_and_lets_go(shared: Instance) -> 
     socket = shared.socket()
 
     def follow(tell: Callable[[Any], None]) -> None:
-        with forebay.open("r/live", instance=socket, timeout=10) as stream:
+        with forebay.open("r/live", instance=socket, timeout=seconds(10)) as stream:
             held = []
-            for step in stream.follow(timeout=60):
+            for step in stream.follow(timeout=seconds(60)):
                 held.append(step)
                 tell(step.number)
 
     def write(tell: Callable[[Any], None]) -> None:
-        with forebay.open("r/live", "w", instance=socket, timeout=10) as stream:
+        with forebay.open("r/live", "w", instance=socket, timeout=seconds(10)) as stream:
             with stream.step() as step:
                 step["n"] = 1
             tell("written")
@@ -301,7 +302,7 @@ def test_a_reader_that_waits_for_a_stream_is_told(shared: Instance) -> None:
 
     def wait(tell: Callable[[Any], None]) -> None:
         tell("begins")
-        forebay.open("r/later", instance=socket, timeout=60)
+        forebay.open("r/later", instance=socket, timeout=seconds(60))
 
     with Child(READER, wait) as reader:
         assert reader.next() == "begins"
@@ -316,7 +317,7 @@ def test_a_writer_that_loses_its_right_ends(shared: Instance) -> None:
     begun, go_on = os.pipe()
 
     def write(tell: Callable[[Any], None]) -> None:
-        with forebay.open("r/flow", "a", instance=socket, timeout=10) as stream:
+        with forebay.open("r/flow", "a", instance=socket, timeout=seconds(10)) as stream:
             with stream.step() as step:
                 step["n"] = 1
             tell("written")

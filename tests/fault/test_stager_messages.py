@@ -31,6 +31,7 @@ from tests.support.staged_output import (
     stray_names,
 )
 from tests.support.sweeps import Sweep
+from tests.support.time_limits import seconds
 
 #: So many messages a stager of steps has at least.
 MESSAGES_MIN = 11
@@ -47,7 +48,7 @@ def stage_armed(job: Job, fail_point: str) -> bool:
     command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(job_to_json(job))]
     with pytest.MonkeyPatch.context() as armed:
         armed.setenv("FOREBAY_FAIL_POINT", f"{fail_point}=kill")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120), check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
     return done.returncode != 0
 

@@ -26,6 +26,7 @@ from tests.fault.instance import Instance
 from tests.fault.stream_model import FollowerModel, HeldStep, StreamModel
 from tests.support.load import until
 from tests.support.randomness import TEST_SEED, times
+from tests.support.time_limits import seconds
 
 RESERVATIONS = ("r1", "r2")
 STREAMS = ("flow", "probe")
@@ -207,7 +208,7 @@ class Staging(RuleBasedStateMachine):
             with pytest.raises(forebay.BusyError):
                 stream.follow(consumer)
             return
-        model.follow(stream.follow(consumer, timeout=60, ack="manual"), consumer)
+        model.follow(stream.follow(consumer, timeout=seconds(60), ack="manual"), consumer)
         if holder is not None:
             with pytest.raises(forebay.BusyError):
                 holder.follower.seek(holder.position)

@@ -28,6 +28,7 @@ from forebay.workflows.files.nfs import NfsDriver
 from forebay.workflows.files.settings import FilesSettings
 from tests.slurm.cluster import wait_for
 from tests.support.mounted import mounted
+from tests.support.time_limits import seconds
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: Ganesha serves any user's files"),
@@ -112,7 +113,7 @@ def put(drivers: Path, export: str, source: Path, *, uid: int = 0) -> bool:
     """A client at 127.0.0.1 writes a file; root has a privileged port, others have not."""
     command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
     command += ["nfs-cp", str(source), url(drivers, export, source.name)]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=seconds(60), check=False).returncode == 0
 
 
 def nothing_is_left(drivers: Path) -> bool:

@@ -14,6 +14,7 @@ import pytest
 import forebay
 from tests.support.plugin import plugin_library
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 SUITES = [
     "EngineTypes",
@@ -59,7 +60,7 @@ def test_suite_passes(large_reservation: str, suite: str) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
     )
     assert result.returncode == 0, result.stdout + result.stderr
     passed = re.search(r"^\[  PASSED  \] (\d+) test", result.stdout, re.MULTILINE)

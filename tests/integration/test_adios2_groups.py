@@ -15,6 +15,7 @@ import forebay
 import forebay.adios2
 from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 # One rank: a slab of rows of a global array in two blocks, rows of a joined array, a local array, values.
 RANK = """
@@ -187,7 +188,7 @@ def test_killed_rank_takes_its_step_along_and_a_restart_goes_on(reservation: str
             rank.tell("step")
         for rank in second:
             assert rank.line() == "done"
-        assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.OK
+        assert reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.OK
         assert reader.current_step() == 1
         np.testing.assert_array_equal(reader.read("rank"), [100, 101])
         reader.end_step()
@@ -214,7 +215,7 @@ def test_lost_group_ends_the_stream_with_other_error_after_its_grace_time(
         assert reader.begin_step() == adios2.bindings.StepStatus.OK
         reader.end_step()
         rank.send(signal.SIGKILL)
-        assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.OtherError
+        assert reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.OtherError
     reader.close()
     told, ended = (line for line in capfd.readouterr().err.splitlines() if "is interrupted" in line)
     assert "GraceSecs" in told
@@ -240,7 +241,7 @@ def test_steps_after_a_restart_point_are_withdrawn_and_written_again(reservation
                 reader.end_step()
     assert reader is not None
     numbers = []
-    while reader.begin_step(timeout=30) == adios2.bindings.StepStatus.OK:
+    while reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.OK:
         numbers.append(reader.current_step())
         reader.end_step()
     assert numbers == [2, 3]
@@ -280,11 +281,11 @@ def test_steps_are_shared_out_among_readers(reservation: str) -> None:
         seen: list[list[int]] = [[], []]
         for number in range(6):
             reader = readers[number % 2]
-            assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.OK
+            assert reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.OK
             seen[number % 2].append(reader.current_step())
             reader.end_step()
         for reader in readers:
-            assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.EndOfStream
+            assert reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.EndOfStream
             reader.close()
     assert sorted(seen[0] + seen[1]) == list(range(6))
     assert len(seen[0]) == len(seen[1]) == 3
@@ -320,13 +321,13 @@ def test_writer_and_reader_ride_out_a_restart_of_the_server(
                     server.kill()
                     server.start()
                 assert rank.line() == "done"
-                assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.OK
+                assert reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.OK
                 assert reader.current_step() == number
                 np.testing.assert_array_equal(reader.read("rank"), [100 * number])
                 reader.end_step()
             rank.tell("close")
             assert rank.line() == "done"
-            assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.EndOfStream
+            assert reader.begin_step(timeout=seconds(30)) == adios2.bindings.StepStatus.EndOfStream
             reader.close()
 
 

@@ -20,6 +20,7 @@ import forebay
 import forebay.adios2
 from tests.support.adios2_programs import run_environment
 from tests.support.processes import PythonProcess
+from tests.support.time_limits import seconds
 
 #: Sets an IO up for a stream or a file of this name, and says what to open.
 Configure = Callable[[Any, str], str]
@@ -191,7 +192,7 @@ def test_what_adios2_says_without_the_plugins_path_stands_in_the_docs(
         env={**clean, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
         check=False,
     )
     assert done.returncode != 0

@@ -18,6 +18,7 @@ import forebay
 import forebay.adios2
 from forebay.adios2.document import parameters_page
 from tests.support.processes import PythonProcess
+from tests.support.time_limits import seconds
 
 READ = adios2.bindings.Mode.Read
 WRITE = adios2.bindings.Mode.Write
@@ -275,7 +276,7 @@ def test_ctrl_c_ends_open(reservation: str) -> None:
     with PythonProcess(INTERRUPTED_WAIT.format(before="", call=call), f"{reservation}/none") as process:
         assert process.line() == "waiting"
         process.send(signal.SIGINT)
-        status, _, errors = process.finish(timeout=10)
+        status, _, errors = process.finish(timeout=seconds(10))
         assert status != 0
         assert f"{reservation}/none" in errors
 

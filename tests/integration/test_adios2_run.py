@@ -17,6 +17,7 @@ import forebay.adios2
 from forebay.adios2.run import EXIT_NONE_OPENED, prepared_environment
 from tests.support.adios2_programs import FOREBAY_RUN, built, numbers_of, python, run, run_environment
 from tests.support.plugin import plugin_library
+from tests.support.time_limits import seconds
 
 # Two names in one IO, of which one is asked for; and what the IO looks like in between.
 TWO_NAMES = """
@@ -117,7 +118,7 @@ def test_programs_couple_in_both_directions(reservation: str, tmp_path: Path) ->
         for names in (("a.bp", "bb.bp"), ("bb.bp", "a.bp"))
     ]
     try:
-        outcomes = [process.communicate(timeout=100) for process in pair]
+        outcomes = [process.communicate(timeout=seconds(100)) for process in pair]
     finally:
         for process in pair:
             process.kill()
@@ -301,7 +302,7 @@ def test_processes_of_one_launcher_write_one_stream(reservation: str, tmp_path: 
         for rank in range(2)
     ]
     try:
-        errors = [process.communicate(timeout=100)[1] for process in ranks]
+        errors = [process.communicate(timeout=seconds(100))[1] for process in ranks]
     finally:
         for process in ranks:
             process.kill()

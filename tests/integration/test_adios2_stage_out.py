@@ -19,6 +19,7 @@ import forebay.adios2
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.processes import PythonProcess, is_stopped
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def test_ctrl_c_ends_the_wait_for_the_manager(instance: CommandLineInstance, tmp
             assert process.line() == "waiting"
             begin = time.monotonic()
             process.send(signal.SIGINT)
-            status, _, errors = process.finish(timeout=30)
+            status, _, errors = process.finish(timeout=seconds(30))
         assert status != 0
         assert time.monotonic() - begin < 10
         # It asks the server where the manager is, and the manager.

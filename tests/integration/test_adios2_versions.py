@@ -11,6 +11,7 @@ import pytest
 
 import forebay
 from tests.support.adios2_programs import built, run, run_environment
+from tests.support.time_limits import seconds
 
 CONFIGURATION = """<?xml version="1.0"?>
 <adios-config>
@@ -71,7 +72,7 @@ def test_variables_have_no_minimum_and_one_line_says_so(reservation: str, tmp_pa
             env={**environment, "ADIOS2_PLUGIN_PATH": str(folder)},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=seconds(100),
         )
 
     # Two engines, one after the other: the first number, Variable::Min and Max, and the same of Engine::BlocksInfo.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import forebay
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 MIB = 2**20
 STEPS = 20
@@ -51,7 +52,7 @@ def test_unchanged_attribute_takes_its_space_once(reservation: str) -> None:
         # A page or two for each step, and what the writer has for the next one.
         assert MIB <= used_bytes(reservation) - before < 1.5 * MIB
         with forebay.open(f"{reservation}/flow") as live:
-            for step in itertools.islice(live.follow(timeout=60), STEPS):
+            for step in itertools.islice(live.follow(timeout=seconds(60)), STEPS):
                 assert (step.attributes["table"] == table(0)).all()
         check_clean()
     with forebay.open(f"{reservation}/flow") as late:

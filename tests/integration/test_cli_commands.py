@@ -17,6 +17,7 @@ import forebay
 from forebay.cli import root
 from forebay.cli.failures import ExitStatus
 from tests.support.instance import CommandLineInstance
+from tests.support.time_limits import seconds
 
 COMMANDS = (
     "change", "consumer remove", "consumer reset", "consumer seek", "create", "destroy", "doctor", "down", "dump",
@@ -180,7 +181,7 @@ def test_the_shell_completes_commands_and_names(instance: CommandLineInstance, l
         env=os.environ | instance.environment | words,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds(120),
         check=False,
     )
     assert (done.stdout.split(), done.stderr) == (offered, "")

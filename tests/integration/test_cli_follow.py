@@ -16,6 +16,7 @@ import pytest
 import forebay
 from tests.support.follow_command import NOTE, follow, start
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_stream_that_was_interrupted_is_an_exit_status_of_its_own(reservation:
         f"import os, forebay; stream = forebay.open('{reservation}/flow', 'w', grace=0.1); stream.write('n', 0); "
         "os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", code], check=False, timeout=100)
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=seconds(100))
     notes = tmp_path / "notes"
     status, _, errors = follow(f"{reservation}/flow", *NOTE, str(notes), "{step}")
     assert status == 3
@@ -126,7 +127,7 @@ def test_a_follower_that_ends_takes_its_command_along(flow: str, tmp_path: Path,
     until(lambda: bool((tmp_path / "0").exists() and (tmp_path / "0").read_text()), "the command runs")
     command = int((tmp_path / "0").read_text())
     follower.send_signal(number)
-    follower.communicate(timeout=60)
+    follower.communicate(timeout=seconds(60))
     assert follower.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -9}[number]
     until(lambda: not is_running(command), "the command has ended")
     until(lambda: not is_held(flow), "the server has noticed")
@@ -160,7 +161,7 @@ def test_commands_find_the_instance_that_root_names(flow: str) -> None:
     environment = {**os.environ, "FOREBAY_ROOT": "/nonexistent"}
     line = [sys.executable, "-m", "forebay", "follow", flow, "--root", root, "--exec", sys.executable, "-m", "forebay"]
     done = subprocess.run(
-        [*line, "show", "{address}"], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [*line, "show", "{address}"], env=environment, capture_output=True, text=True, timeout=seconds(100), check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"Stream     {flow}, ended, 6 steps") == 6

@@ -13,6 +13,7 @@ import pytest
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.manager_database import configuration_line
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_who_gives_up_waiting_leaves_the_queue(instance: CommandLineInstance) ->
     process = instance.start("create", "more", "--capacity", "32MiB", "--wait")
     until(lambda: waiting(instance) == ["more"], "it to wait")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=seconds(60))
     until(lambda: waiting(instance) == [], "its place to be free")
     instance.ask("create", "late", "--capacity", "16MiB")
 

@@ -27,6 +27,7 @@ from forebay.errors import (
     VariableNotFoundError,
 )
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 DOUBLE = "d = n * 2"
 
@@ -277,7 +278,7 @@ def test_a_live_source_that_is_rewound_takes_derived_steps_and_their_readers_alo
         first.write("n", np.array([number]))
     until(lambda: committed(out) == 5, "all are derived")
     seen: list[tuple[int, int, bool]] = []
-    with forebay.open(out) as derived, derived.follow(timeout=100) as follower:
+    with forebay.open(out) as derived, derived.follow(timeout=seconds(100)) as follower:
         for _ in range(6):
             step = next(follower)
             seen.append((step.number, int(step["d"][0]), step.rewound))
@@ -376,7 +377,7 @@ def test_an_interrupted_source_interrupts_the_derived_stream_and_the_next_call_c
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "forebay", "derive", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds(100), check=False)
 
 
 def test_the_command_tells_what_it_did(flow: str, out: str) -> None:

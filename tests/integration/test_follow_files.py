@@ -23,6 +23,7 @@ from forebay.errors import (
 )
 from tests.support.follow_command import NOTE, follow, start
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture(autouse=True)
@@ -340,7 +341,7 @@ def test_sigterm_ends_the_command_line_and_says_that_it_goes_on(reservation: str
     with start(f"{reservation}:run", "--match", "plt?????", *NOTE, str(notes), "{name}") as process:
         until(notes.exists, "the first command has run")
         process.terminate()
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=seconds(100))
     assert process.returncode == 128 + signal.SIGTERM
     assert "ended by SIGTERM; the same line continues where it was" in errors
 

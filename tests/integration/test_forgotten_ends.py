@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from tests.support.processes import PythonProcess
+from tests.support.time_limits import seconds
 
 ADIOS2 = """
     import sys, adios2, forebay.adios2
@@ -34,7 +35,11 @@ CLOSE = {ADIOS2: "engine.close()", NATIVE: "stream.close()"}
 
 def run(program: str, address: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *options, "-c", program, address], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *options, "-c", program, address],
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
+        check=False,
     )
 
 
@@ -181,5 +186,5 @@ def test_python_ends_in_order_while_a_daemon_thread_waits_for_a_step(reservation
             time.sleep(0.05)  # so that it most likely waits; without it the claim holds as well
         """.replace("{wait}", wait)
         with PythonProcess(program, f"{reservation}/flow") as process:
-            status, _, errors = process.finish(timeout=60)
+            status, _, errors = process.finish(timeout=seconds(60))
         assert status == 0, errors

@@ -18,6 +18,7 @@ import forebay
 from forebay.workflows.manager.instance.running_daemons import running_daemons
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def at_a_terminal(instance: CommandLineInstance, answer: str) -> subprocess.Comp
             stdin=theirs,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds(120),
             check=False,
         )
     finally:

@@ -22,6 +22,7 @@ from tests.support.datawarp_program import ACTIVATE, AT_JOB_END, IMMEDIATE, REVO
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls, Start, job_of, outside, reservations
+from tests.support.time_limits import seconds
 
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 _STRANGER = 61234
@@ -356,7 +357,7 @@ def test_a_wait_goes_on_across_a_restart_and_a_stage_without_its_program(job: Jo
         killed.communicate()
         assert waiting.poll() is None
         assert job.program.counts("file", file) == (0, 1, 0, 0)
-    said, _ = waiting.communicate(timeout=60)
+    said, _ = waiting.communicate(timeout=seconds(60))
     assert said == "0\n"
     assert (job.pfs / "file").read_text() == "x"
 
@@ -392,7 +393,7 @@ def test_data_out_waits_for_what_the_program_did_not_wait_for(job: Job) -> None:
         out = job.slurm.start("data_out", "--token", "17", "--job", job.script)
         assert job.program.counts("file", file) == (0, 1, 0, 0)
         assert out.poll() is None
-    said, _ = out.communicate(timeout=60)
+    said, _ = out.communicate(timeout=seconds(60))
     assert out.returncode == 0, said
     assert (job.pfs / "file").read_text() == "x"
 
@@ -434,7 +435,7 @@ def test_data_out_of_deferred_stages_goes_on_after_a_kill_of_the_manager(job: Jo
     out = job.slurm.start("data_out", "--token", "17", "--job", job.script)
     until(lambda: not is_locked(job.instance.root / "manager.lock"), "the manager to die")
     job.instance.up()
-    said, _ = out.communicate(timeout=60)
+    said, _ = out.communicate(timeout=seconds(60))
     assert out.returncode == 0, said
     assert [(job.pfs / file.name).read_text() for file in files] == ["one", "two"]
     job.teardown()

@@ -28,6 +28,7 @@ from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.randomness import TEST_SEED, times
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 KILLS = times(4)
 
@@ -197,7 +198,7 @@ def test_the_manager_serves_although_who_started_it_is_gone(instance: CommandLin
         assert line, "the manager ended"
     assert instance.ask("stages") == {"stages": []}
     manager.terminate()
-    _, log = manager.communicate(timeout=60)
+    _, log = manager.communicate(timeout=seconds(60))
     assert manager.returncode == 0, log
 
 
@@ -205,11 +206,11 @@ def test_the_manager_serves_although_who_started_it_is_gone(instance: CommandLin
 def test_many_ups_and_downs_at_once_agree(instance: CommandLineInstance) -> None:
     commands = [instance.start("up") for _ in range(3)]
     for command in commands:
-        _, errors = command.communicate(timeout=120)
+        _, errors = command.communicate(timeout=seconds(120))
         assert command.returncode == 0, errors
     commands = [instance.start("down") for _ in range(3)]
     for command in commands:
-        _, errors = command.communicate(timeout=120)
+        _, errors = command.communicate(timeout=seconds(120))
         assert command.returncode == 0, errors
     instance.up()
 

@@ -24,6 +24,7 @@ from forebay.manager.records import StageRow
 from tests.support.instance import CommandLineInstance
 from tests.support.randomness import TEST_SEED, times
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.time_limits import seconds
 
 KILLS = times(8)
 STEPS = 40
@@ -195,7 +196,7 @@ def test_ctrl_c_while_waiting_cancels(instance: CommandLineInstance, tmp_path: P
         (number,) = new
         wait_until(instance, number, lambda row: row.state == "running")
         waiting.send_signal(signal.SIGINT)
-        _, errors = waiting.communicate(timeout=60)
+        _, errors = waiting.communicate(timeout=seconds(60))
         assert waiting.returncode == ExitStatus.CTRL_C
         assert "was cancelled" in errors
         assert wait_until(instance, number, is_over).state == "cancelled"
@@ -275,7 +276,7 @@ def test_a_waiting_command_outlives_the_manager(instance: CommandLineInstance, t
         assert waiting.poll() is None
     instance.kill_manager()
     instance.up()
-    printed, errors = waiting.communicate(timeout=90)
+    printed, errors = waiting.communicate(timeout=seconds(90))
     assert waiting.returncode == 0, errors
     assert "receipt" in printed
     check_all_staged(out)

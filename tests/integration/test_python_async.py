@@ -13,6 +13,7 @@ import pytest
 
 import forebay
 from tests.support.processes import PythonProcess
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def until_it_waits(waiting: asyncio.Future[forebay.Step] | None = None) ->
 
 def test_async_for_gives_every_step_and_leaves_the_loop_free(producer: forebay.WritableStream) -> None:
     async def follow() -> list[int]:
-        return [int(step["n"]) async for step in forebay.open(producer.address).follow("analysis", timeout=60)]
+        return [int(step["n"]) async for step in forebay.open(producer.address).follow("analysis", timeout=seconds(60))]
 
     async def produce() -> None:
         # In the same loop: while the other task waits, this one goes on.

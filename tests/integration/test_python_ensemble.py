@@ -17,6 +17,7 @@ import forebay
 from forebay.follower import Follower
 from tests.support.follow_command import follow
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 
 def write(address: str, steps: int, first: int = 0) -> None:
@@ -31,7 +32,7 @@ def lose(address: str, grace: float = 0.1) -> None:
         f"import os, forebay; stream = forebay.open('{address}', 'w', grace={grace}); stream.write('n', 0); "
         "os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", code], check=False, timeout=100)
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=seconds(100))
 
 
 def numbers(steps: forebay.EnsembleFollower) -> dict[str, list[int]]:
@@ -45,14 +46,14 @@ def test_all_streams_that_match_are_followed_and_no_other(reservation: str) -> N
     for member in range(3):
         write(f"{reservation}/member-{member}", 4, 10 * member)
     write(f"{reservation}/other", 1)
-    with forebay.follow_all(f"forebay://{reservation}/member-*", timeout=60) as steps:
+    with forebay.follow_all(f"forebay://{reservation}/member-*", timeout=seconds(60)) as steps:
         assert numbers(steps) == {f"member-{member}": list(range(10 * member, 10 * member + 4)) for member in range(3)}
         assert sorted(address.stream for address in steps.addresses) == ["member-0", "member-1", "member-2"]
 
 
 def test_streams_join_while_it_runs(reservation: str) -> None:
     write(f"{reservation}/member-0", 2)
-    with forebay.follow_all(f"{reservation}/member-*", members=3, timeout=60) as steps:
+    with forebay.follow_all(f"{reservation}/member-*", members=3, timeout=seconds(60)) as steps:
         found = [int(next(steps)["n"]), int(next(steps)["n"])]
         write(f"{reservation}/member-1", 1, 10)
         found.append(int(next(steps)["n"]))
@@ -64,7 +65,7 @@ def test_streams_join_while_it_runs(reservation: str) -> None:
 def test_a_fast_stream_leaves_the_others_their_turn(reservation: str) -> None:
     for member in range(2):
         write(f"{reservation}/member-{member}", 50)
-    with forebay.follow_all(f"{reservation}/member-*", timeout=60) as steps:
+    with forebay.follow_all(f"{reservation}/member-*", timeout=seconds(60)) as steps:
         order = []
         for _ in range(20):
             order.append(next(steps).address.stream)
@@ -79,16 +80,16 @@ def test_each_stream_keeps_the_position_of_the_consumer(reservation: str) -> Non
     for member in range(2):
         write(f"{reservation}/member-{member}", 3)
     seen: list[tuple[str, int]] = []
-    with forebay.follow_all(pattern, "mean", timeout=60) as steps:
+    with forebay.follow_all(pattern, "mean", timeout=seconds(60)) as steps:
         for step in steps:
             seen.append((step.address.stream, step.number))
             if len(seen) == 3:
                 break  # the third is not acknowledged
-    with forebay.follow_all(pattern, "mean", timeout=60) as steps:
+    with forebay.follow_all(pattern, "mean", timeout=seconds(60)) as steps:
         again = [(step.address.stream, step.number) for step in steps]
     assert seen[2] in again
     assert sorted(seen[:2] + again) == [(f"member-{m}", n) for m in range(2) for n in range(3)]
-    with forebay.follow_all(pattern, "mean", timeout=60) as steps:
+    with forebay.follow_all(pattern, "mean", timeout=seconds(60)) as steps:
         assert list(steps) == []
 
 
@@ -109,10 +110,10 @@ def test_what_the_loop_has_done_is_not_given_again_however_slow_the_threads_are(
 
     with monkeypatch.context() as patched:
         patched.setattr(Follower, "_next", after_the_end)
-        with forebay.follow_all(f"{reservation}/member-*", "mean", timeout=60) as steps:
+        with forebay.follow_all(f"{reservation}/member-*", "mean", timeout=seconds(60)) as steps:
             done, in_hand = ((step.address.stream, step.number) for step in (next(steps), next(steps)))
         ended.set()
-    with forebay.follow_all(f"{reservation}/member-*", "mean", timeout=60) as steps:
+    with forebay.follow_all(f"{reservation}/member-*", "mean", timeout=seconds(60)) as steps:
         again = [(step.address.stream, step.number) for step in steps]
     assert done not in again
     assert in_hand in again
@@ -122,7 +123,7 @@ def test_what_the_loop_has_done_is_not_given_again_however_slow_the_threads_are(
 def test_a_lost_stream_is_told_after_the_steps_of_all_others(reservation: str) -> None:
     lose(f"{reservation}/member-0")
     write(f"{reservation}/member-1", 3)
-    with forebay.follow_all(f"{reservation}/member-*", timeout=60) as steps:
+    with forebay.follow_all(f"{reservation}/member-*", timeout=seconds(60)) as steps:
         found = [next(steps).address.stream for _ in range(4)]
         with pytest.raises(forebay.StreamInterruptedError, match=f"{reservation}/member-0"):
             next(steps)
@@ -133,12 +134,12 @@ def test_a_lost_stream_that_is_written_again_joins_again(reservation: str) -> No
     lose(f"{reservation}/member-0")
     with (
         forebay.open(f"{reservation}/member-1", "w") as keeps_it_running,
-        forebay.follow_all(f"{reservation}/member-*", "mean", members=2, timeout=60) as steps,
+        forebay.follow_all(f"{reservation}/member-*", "mean", members=2, timeout=seconds(60)) as steps,
     ):
         found: list[int] = []
         following = threading.Thread(target=lambda: found.extend(int(step["n"]) for step in steps))
         following.start()
-        until(lambda: "1 of 2" in repr(steps), "the loss is noticed", timeout=60)
+        until(lambda: "1 of 2" in repr(steps), "the loss is noticed", timeout=seconds(60))
         with forebay.open(f"{reservation}/member-0", "a") as stream:
             stream.write("n", 1)
         keeps_it_running.close()
@@ -152,7 +153,7 @@ def test_a_wait_has_an_end(reservation: str) -> None:
             next(steps)
         with forebay.open(f"{reservation}/member-0", "w") as stream:
             stream.write("n", 7)
-            until(lambda: bool(steps.addresses), "the stream joins", timeout=60)
+            until(lambda: bool(steps.addresses), "the stream joins", timeout=seconds(60))
             assert int(next(steps)["n"]) == 7
             with pytest.raises(forebay.StepTimeoutError, match="of 1 streams"):
                 next(steps)
@@ -171,7 +172,7 @@ def test_it_is_closed_while_another_thread_waits(reservation: str) -> None:
 
 def test_a_task_waits_for_all_streams(reservation: str) -> None:
     async def follow() -> list[int]:
-        with forebay.follow_all(f"{reservation}/member-*", members=2, timeout=60) as steps:
+        with forebay.follow_all(f"{reservation}/member-*", members=2, timeout=seconds(60)) as steps:
             writing = asyncio.create_task(asyncio.to_thread(write, f"{reservation}/member-0", 3))
             found = [int((await anext(steps))["n"])]
             await writing

@@ -13,6 +13,7 @@ import pytest
 import forebay
 from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 PRODUCER = """
 import sys, forebay
@@ -195,7 +196,7 @@ def test_reader_may_come_before_the_stream(reservation: str) -> None:
 
 
 def test_durable_follower_sees_durable_steps(address: str) -> None:
-    for step in forebay.open(address).follow(min_watermark="durable", timeout=30):
+    for step in forebay.open(address).follow(min_watermark="durable", timeout=seconds(30)):
         durable = forebay.open(address).info.durable
         assert durable is not None
         assert durable >= step.number
@@ -205,7 +206,7 @@ def test_retention_waits_for_the_consumer(reservation: str) -> None:
     address = f"{reservation}/flow"
     with forebay.open(address, mode="w", retention="last:1,consumers:render") as stream:
         write(stream, *range(4))
-        with stream.follow("render", timeout=10) as follower:
+        with stream.follow("render", timeout=seconds(10)) as follower:
             assert [next(follower).number for _ in range(4)] == [0, 1, 2, 3]
         assert [summary.number for summary in stream.steps()] == [3]
 
@@ -213,7 +214,7 @@ def test_retention_waits_for_the_consumer(reservation: str) -> None:
 def test_dropped_steps_are_counted(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w", retention="last:1") as stream:
         write(stream, 0)
-        follower = stream.follow(timeout=10)
+        follower = stream.follow(timeout=seconds(10))
         assert next(follower).number == 0
         write(stream, 1, 2, 3)
         step = next(follower)
@@ -234,7 +235,7 @@ def test_lost_writer_is_told_and_a_restart_goes_on(reservation: str) -> None:
         producer.tell("10")
         assert producer.line() == "wrote 0"
         steps: list[forebay.Step] = []
-        follower = forebay.open(address).follow(on_notice=notice, timeout=60)
+        follower = forebay.open(address).follow(on_notice=notice, timeout=seconds(60))
         reader = threading.Thread(target=lambda: steps.extend(follower))
         reader.start()
         producer.send(signal.SIGKILL)
@@ -280,7 +281,7 @@ def test_rewind_is_told_with_the_next_step_where_the_first_one_went_unread(reser
     notices: list[str] = []
     with forebay.open(address, mode="w", retention="last:1", grace=60.0) as stream:
         write(stream, 0, 1)
-        follower = forebay.open(address).follow(timeout=30, on_notice=lambda told: notices.append(told.status))
+        follower = forebay.open(address).follow(timeout=seconds(30), on_notice=lambda told: notices.append(told.status))
         assert next(follower).number == 1
         follower.timeout = 0
         stream.abandon()
@@ -337,7 +338,7 @@ def test_follower_survives_a_restart_of_the_server(tmp_path: Path, monkeypatch: 
         with forebay.Admin() as admin:
             admin.create("run", "64MiB")
         with forebay.open("run/flow", mode="w") as stream:
-            follower = stream.follow("render", timeout=60)
+            follower = stream.follow("render", timeout=seconds(60))
             write(stream, 0)
             held = next(follower)
             view = held["n"]
@@ -363,7 +364,7 @@ def test_follower_survives_a_restart_of_the_server(tmp_path: Path, monkeypatch: 
 def test_readers_share_the_steps_in_turns(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
         readers = [forebay.open(f"{reservation}/flow") for _ in range(2)]
-        followers = [reader.follow(distribution="round_robin", start="next", timeout=10) for reader in readers]
+        followers = [reader.follow(distribution="round_robin", start="next", timeout=seconds(10)) for reader in readers]
         write(stream, *range(6))
     seen = [[int(step["n"]) for step in follower] for follower in followers]
     assert sorted(seen[0] + seen[1]) == [0, 1, 2, 3, 4, 5]

@@ -20,6 +20,7 @@ import forebay
 from tests.support.load import until
 from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_waits_obey_control_c(reservation: str, wait: str) -> None:
         assert process.line() == "waits"
         process.wait_until_asleep()
         process.send(signal.SIGINT)
-        assert process.succeed(timeout=20) == "interrupted\n"
+        assert process.succeed(timeout=seconds(20)) == "interrupted\n"
 
 
 def test_interrupted_follower_goes_on(reservation: str) -> None:
@@ -188,7 +189,7 @@ def test_interrupted_follower_goes_on(reservation: str) -> None:
 
 def test_other_threads_run_during_a_wait(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
-        follower = stream.follow(timeout=30)
+        follower = stream.follow(timeout=seconds(30))
         turns = 0
         got = threading.Event()
 
@@ -221,7 +222,7 @@ def test_what_a_handle_opens_is_of_its_instance(address: str, tmp_path: Path, mo
         with writing.step() as step:
             step["n"] = 2
         assert writing.info.committed == 0
-        assert [step.number for step in reading.follow("analysis", timeout=30)] == [0, 1, 2, 3]
+        assert [step.number for step in reading.follow("analysis", timeout=seconds(30))] == [0, 1, 2, 3]
         assert len(reading.steps()) == 4
         assert reading.info.committed == 3
         assert len(forebay.open(address).steps()) == 1
@@ -347,7 +348,7 @@ def test_pickle_of_a_step_that_a_handle_of_the_old_stream_followed_is_of_the_new
 
 
 def test_pickle_of_a_stream_that_is_gone_says_so_at_once(address: str) -> None:
-    data = pickle.dumps(forebay.open(address, timeout=600)[0])
+    data = pickle.dumps(forebay.open(address, timeout=seconds(600))[0])
     with forebay.Admin() as admin:
         admin.remove_stream(address)
     with pytest.raises(forebay.StepGoneError, match="no such stream"):

@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from tests.support.adios2_programs import built, python, run, run_environment
+from tests.support.time_limits import seconds
 
 
 @pytest.fixture
@@ -79,8 +80,8 @@ def test_what_is_no_ticket_is_told(flow: str, tmp_path: Path) -> None:
 def test_commands_and_adios2_take_tickets(flow: str, tmp_path: Path) -> None:
     path = tmp_path / "flow.forebay"
     line = [sys.executable, "-m", "forebay"]
-    subprocess.run([*line, "ticket", flow, "--output", path], check=True, timeout=100)
-    shown = subprocess.run([*line, "steps", path], capture_output=True, text=True, timeout=100, check=True)
+    subprocess.run([*line, "ticket", flow, "--output", path], check=True, timeout=seconds(100))
+    shown = subprocess.run([*line, "steps", path], capture_output=True, text=True, timeout=seconds(100), check=True)
     assert len(shown.stdout.splitlines()) == 4
     import adios2
 
@@ -123,7 +124,7 @@ def test_a_cxx_program_of_adios2_reads_what_a_ticket_names(reservation: str, tmp
         env={**environment, "ADIOS2_PLUGIN_PATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
         check=False,
     )
     assert done.stdout.splitlines() == 2 * ["4: 4 10, 4 10"], done.stderr

@@ -18,6 +18,7 @@ from forebay import _core
 from forebay.instance import server_place
 from tests.support.adios2_programs import built, run_environment
 from tests.support.processes import PythonProcess
+from tests.support.time_limits import seconds
 
 # Waits for as long as the options say, and prints what comes of it.
 READER = """
@@ -135,7 +136,7 @@ def test_reader_of_a_stream_without_a_group_is_told_and_may_ask_again(reservatio
     # The stream comes into being with a group that does not form.
     with pytest.raises(forebay.DeadlineExceededError, match="rank 1 of 2"):
         forebay.open(address, "w", rank=0, ranks=2, timeout=0.1)
-    with forebay.open(address) as source, source.follow(timeout=30) as follower:
+    with forebay.open(address) as source, source.follow(timeout=seconds(30)) as follower:
         refuse(address)
         with pytest.raises(forebay.RefusedError, match="QueueLimt"):
             next(follower)
@@ -241,7 +242,7 @@ def test_struct_variables_are_refused_before_the_stream_is_opened(reservation: s
             env=run_environment(FOREBAY_STREAM=address),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=seconds(60),
             check=False,
         )
         assert what in done.stdout, done.stderr

@@ -17,6 +17,7 @@ import forebay
 import forebay.adios2
 from tests.support.adios2_programs import run as run_stock_program
 from tests.support.processes import PythonProcess
+from tests.support.time_limits import seconds
 
 XML = """<adios-config><io name="flow"><engine type="Plugin">
 <parameter key="PluginName" value="forebay"/>
@@ -180,8 +181,8 @@ def test_stream_opened_for_a_run_shows_no_other(reservation: str) -> None:
         assert [summary.number for summary in tuesday.steps()] == [2, 3, 4]
         assert [int(step["n"]) for step in tuesday] == [10, 11, 12]
         assert int(monday.latest["n"]) == 1
-        assert values(monday.follow(timeout=10)) == [0, 1]
-        assert values(tuesday.follow(timeout=10, start="latest")) == [12]
+        assert values(monday.follow(timeout=seconds(10))) == [0, 1]
+        assert values(tuesday.follow(timeout=seconds(10), start="latest")) == [12]
         assert 1 not in tuesday
         with pytest.raises(forebay.StepNotFoundError, match='not one of run "tuesday"'):
             tuesday[1]
@@ -201,7 +202,7 @@ def test_consumer_of_a_finished_stream_begins_with_the_next_run(reservation: str
     address = f"{reservation}/flow"
     write(address, 0, 1, run="monday")
     with forebay.open(address, run="monday") as stream:
-        assert values(stream.follow("analysis", timeout=10)) == [0, 1]
+        assert values(stream.follow("analysis", timeout=seconds(10))) == [0, 1]
     program = """
         import sys, forebay
         with forebay.open(sys.argv[1], run="tuesday") as stream:
@@ -222,15 +223,15 @@ def test_waiting_for_a_writer_begins_with_its_first_step(reservation: str) -> No
     with forebay.open(address, mode="a") as writer:
         with writer.step() as step:
             step["n"] = 2
-        stream = forebay.open(address, wait_for_writer=True, timeout=10)
+        stream = forebay.open(address, wait_for_writer=True, timeout=seconds(10))
         assert [summary.number for summary in stream.steps()] == [2]
     # What the handle found stays, though the writer has closed.
-    assert values(stream.follow(timeout=10)) == [2]
+    assert values(stream.follow(timeout=seconds(10))) == [2]
     assert (len(stream), int(stream[-1]["n"])) == (1, 2)
     with pytest.raises(forebay.StepNotFoundError, match="older than the writer group"):
         stream[1]
     copied = pickle.loads(pickle.dumps(stream))
-    assert values(copied.follow(timeout=10)) == [2]
+    assert values(copied.follow(timeout=seconds(10))) == [2]
     copied.close()
     stream.close()
     with pytest.raises(forebay.InvalidArgumentError, match="only mode 'r'"):

@@ -17,6 +17,7 @@ from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user, python_of, python_path
+from tests.support.time_limits import seconds
 
 OWNER = 64321
 STRANGER = 64324
@@ -105,7 +106,7 @@ def test_a_private_instance_takes_strangers_only_when_told() -> None:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=120,
+                timeout=seconds(120),
             )
 
         def create() -> Any:

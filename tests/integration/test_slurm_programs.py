@@ -17,6 +17,7 @@ import pytest
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls
+from tests.support.time_limits import seconds
 
 LISTS = ("pools", "show_sessions", "show_instances", "show_configurations")
 JOB = "#DW jobdw capacity=64MiB access_mode=striped type=scratch"
@@ -133,7 +134,7 @@ def test_calls_of_a_job_wait_for_the_manager(slurm: SlurmCalls, instance: Comman
     instance.kill_manager()
     with slurm.start("setup", *slurm.setup_arguments("17", script)) as waiting:
         instance.up()
-        output, _ = waiting.communicate(timeout=60)
+        output, _ = waiting.communicate(timeout=seconds(60))
     assert waiting.returncode == 0
     assert output.endswith("created 17\n")
     assert tokens(slurm) == {"17"}

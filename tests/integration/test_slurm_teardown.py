@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.load import until
 from tests.support.slurm_calls import Start, job_of, outside, reservations, run_to_its_end
+from tests.support.time_limits import seconds
 
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 
@@ -62,13 +63,13 @@ def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(st
     try:
         calls = [slurm.start("setup", *slurm.setup_arguments(token, script, "forebay:16MiB")) for token in tokens]
         for call in calls:
-            output, _ = call.communicate(timeout=60)
+            output, _ = call.communicate(timeout=seconds(60))
             assert call.returncode == 1
             assert "its reservation is not made within" in output
         ending = slurm.start("teardown", "--token", "19", "--job", script, "--hurry")
     finally:
         os.kill(pid, signal.SIGCONT)
-    output, _ = ending.communicate(timeout=60)
+    output, _ = ending.communicate(timeout=seconds(60))
     assert ending.returncode == 0, output
     (told,) = instance.ask("why", "18")["answers"]
     assert told["state"] == "setup"
@@ -161,7 +162,7 @@ def test_hurry_alone_is_no_consent_but_during_the_stage_out_it_is(start_slurm: S
             with slurm.start("data_out", "--token", "18", "--job", str(keeps)) as staging:
                 until(lambda: job_of(instance, "18")["state"] == "data_out", "the stage-out to begin")
                 slurm.ask("teardown", "--token", "18", "--job", keeps, "--hurry")
-                staging.communicate(timeout=60)
+                staging.communicate(timeout=seconds(60))
         assert job_of(instance, "18")["state"] == "gone"
         assert set(reservations(instance)) == {"job17"}
         # Before it ran there is nothing to lose.
@@ -268,6 +269,6 @@ def test_a_running_job_that_is_cancelled_in_a_hurry_gives_its_space_back(start_s
         until(lambda: slurm.times_asked("17") >= asked + 2, "the end of its processes to be waited for")
         assert set(reservations(instance)) == {"job17"}
         slurm.say("17", "CANCELLED")
-        teardown.communicate(timeout=60)
+        teardown.communicate(timeout=seconds(60))
     assert job_of(instance, "17")["state"] == "gone"
     assert reservations(instance) == {}

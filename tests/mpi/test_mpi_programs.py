@@ -14,6 +14,7 @@ import pytest
 import forebay
 from tests.mpi.conftest import ROOT, MpiBuild
 from tests.support.adios2_programs import FOREBAY_RUN, run_environment
+from tests.support.time_limits import seconds
 
 EXAMPLE = ROOT / "examples" / "20_mpi"
 #: Debian has several launchers, of which the plain name may be another.
@@ -30,7 +31,7 @@ def mpiexec(
         env=dict(environment),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done

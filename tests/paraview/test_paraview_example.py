@@ -68,7 +68,7 @@ def test_packed_cylinder_is_seen_while_it_is_simulated(reservation: str, tmp_pat
         },
     )
     try:
-        with forebay.open(address, timeout=60) as stream, stream.follow(timeout=60) as follower:
+        with forebay.open(address, timeout=seconds(60)) as stream, stream.follow(timeout=seconds(60)) as follower:
             next(follower)
             paraview.do((EXAMPLES / "01_packed_cylinder" / "paraview_live.py").read_text())
             paraview.do(f"scene = Scene({address!r})")

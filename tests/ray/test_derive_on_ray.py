@@ -17,6 +17,7 @@ import forebay
 from forebay.errors import InvalidArgumentError, UnavailableError
 from tests.connectors.conftest import temperature
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: ./run test ray installs it")
 
@@ -46,7 +47,7 @@ def cluster(server: StagingServer) -> Iterator[str]:
                 raise AssertionError(said)
             yield f"ray://127.0.0.1:{ports[1]}"
             head.terminate()
-            head.communicate(timeout=60)
+            head.communicate(timeout=seconds(60))
 
 
 def _free_port() -> int:

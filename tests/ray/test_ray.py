@@ -16,6 +16,7 @@ import pytest
 import forebay
 from tests.connectors.conftest import temperature
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: ./run test ray installs it")
 
@@ -95,7 +96,7 @@ def test_workers_share_a_running_stream_s_steps_by_its_cursor(reservation: str) 
 
     @ray.remote  # type: ignore[untyped-decorator]
     def train(address: str) -> list[tuple[int, float]]:
-        samples = StreamSamples(address, ["T"], consumer="train", distribution="on_demand", timeout=120)
+        samples = StreamSamples(address, ["T"], consumer="train", distribution="on_demand", timeout=seconds(120))
         return [(sample["step"], float(sample["T"].mean())) for sample in samples]
 
     workers = [train.remote(address) for _ in range(2)]
@@ -103,7 +104,7 @@ def test_workers_share_a_running_stream_s_steps_by_its_cursor(reservation: str) 
         for number in range(12):
             with stream.step() as step:
                 step["T"] = temperature(number)
-    found = sorted(sample for samples in ray.get(workers, timeout=300) for sample in samples)
+    found = sorted(sample for samples in ray.get(workers, timeout=seconds(300)) for sample in samples)
     assert found == [(number, pytest.approx(temperature(number).mean())) for number in range(12)]
     with forebay.open(address) as reader:
         assert [known.position for known in reader.info.consumers if known.name == "train"] == [12]
@@ -127,7 +128,7 @@ def test_example(server: StagingServer, reservation: str) -> None:
         [sys.executable, ROOT / "examples/12_ray.py", f"{reservation}/tones"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=seconds(300),
         check=False,
     )
     assert done.returncode == 0, done.stderr

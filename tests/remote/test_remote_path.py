@@ -21,6 +21,7 @@ from forebay.errors import PermissionDeniedError
 from tests.remote.nodes import PORT, Nodes
 from tests.remote.programs import Programs, both_transports
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-path")]
 
@@ -236,7 +237,7 @@ def test_revoked_token_is_refused(programs: Programs, token: TokenMaker, server:
     file = token("read")
     others = token("read", "write")
     command = [sys.executable, "-m", "forebay", "token", "revoke", str(file)]
-    subprocess.run(command, env=os.environ | server.environment, timeout=60, check=True)
+    subprocess.run(command, env=os.environ | server.environment, timeout=seconds(60), check=True)
     with programs.python_reader(file) as reader:
         status, _, errors = reader.finish()
         assert status != 0

@@ -14,6 +14,7 @@ import pytest
 import forebay
 from tests.remote.nodes import Nodes
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("nodes-local")]
 
@@ -46,7 +47,7 @@ class Asking:
             env={**self._environment, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=seconds(60),
             check=False,
         )
         return done.returncode, done.stdout, done.stderr

@@ -18,6 +18,7 @@ from tests.remote.programs import Programs, both_transports
 from tests.remote.small_blocks import block
 from tests.remote.test_remote_faults import check_clean
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-small")]
 
@@ -106,7 +107,11 @@ def test_ping_says_path_and_rate(nodes: Nodes, token: TokenMaker, transport: str
     environment = {"FOREBAY_TRANSPORT": transport, "FOREBAY_TOKEN_FILE": str(token("write")), "PATH": "/usr/bin"}
     said = json.loads(
         subprocess.run(
-            [*nodes.prefix_of("consumer"), *command], env=environment, check=True, stdout=subprocess.PIPE, timeout=60
+            [*nodes.prefix_of("consumer"), *command],
+            env=environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=seconds(60),
         ).stdout
     )
     assert said["transport"] == transport

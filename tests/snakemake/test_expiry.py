@@ -13,6 +13,7 @@ import forebay
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.snakemake import command, committed, needs_snakemake, run_whatever_comes
+from tests.support.time_limits import seconds
 
 pytestmark = [needs_snakemake, pytest.mark.timeout(300)]
 
@@ -77,14 +78,14 @@ def test_a_reservation_that_expires_goes_after_its_writer_and_fails_the_next_rul
     instance.ask("attach", "own", "--ttl", "1h", "--as", "shift")
     folder = folder_of(tmp_path)
     with start(instance, folder) as running:
-        until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=120)
+        until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=seconds(120))
         instance.ask("extend", "own", "--ttl", "1s", "--as", "shift")
-        until(lambda: attached(instance) == set(), "the time is over", timeout=60)
+        until(lambda: attached(instance) == set(), "the time is over", timeout=seconds(60))
         assert reservations() == {"wf", "own"}
         (folder / "wait").unlink()
-        until(lambda: reservations() == {"wf"}, "the reservation is destroyed", timeout=60)
+        until(lambda: reservations() == {"wf"}, "the reservation is destroyed", timeout=seconds(60))
         (folder / "go").touch()
-        told, _ = running.communicate(timeout=200)
+        told, _ = running.communicate(timeout=seconds(200))
     assert running.returncode == 1, told
     # Snakemake may still see that the first rule's output is there, or miss it.
     assert "no such reservation" in told or "MissingOutputException" in told, told
@@ -100,13 +101,13 @@ def test_a_reservation_that_the_workflow_declares_outlives_the_time_that_others_
     instance.ask("attach", "own", "--ttl", "1h", "--as", "shift")
     folder = folder_of(tmp_path, ',\n    reservation="own",\n    capacity="16MiB"')
     with start(instance, folder) as running:
-        until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=120)
+        until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=seconds(120))
         instance.ask("extend", "own", "--ttl", "1s", "--as", "shift")
-        until(lambda: "shift" not in attached(instance), "the time is over", timeout=60)
+        until(lambda: "shift" not in attached(instance), "the time is over", timeout=seconds(60))
         (folder / "wait").unlink()
         (folder / "go").touch()
-        told, _ = running.communicate(timeout=200)
+        told, _ = running.communicate(timeout=seconds(200))
     assert running.returncode == 0, told
     assert (folder / "sum.txt").read_text() == "5 80.0\n"
-    until(lambda: reservations() == {"wf"}, "the reservation goes with the workflow", timeout=60)
+    until(lambda: reservations() == {"wf"}, "the reservation goes with the workflow", timeout=seconds(60))
     assert instance.run("doctor").returncode == 0

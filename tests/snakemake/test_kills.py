@@ -22,6 +22,7 @@ from tests.support.snakemake import (
     run,
     run_whatever_comes,
 )
+from tests.support.time_limits import seconds
 
 pytestmark = [needs_snakemake, pytest.mark.timeout(300)]
 
@@ -73,7 +74,7 @@ def test_a_producer_that_was_killed_goes_on_where_streams_are_kept(
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    until(lambda: committed("wf/flow") >= 3, "the producer comes to its third step", timeout=120)
+    until(lambda: committed("wf/flow") >= 3, "the producer comes to its third step", timeout=seconds(120))
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     (folder / "wait").unlink()
@@ -98,10 +99,10 @@ def test_a_reservation_that_goes_under_a_workflow_ends_it(instance: CommandLineI
         stderr=subprocess.STDOUT,
         text=True,
     ) as running:
-        until(lambda: committed("wf/flow") >= 3, "the simulation comes to its third step", timeout=120)
+        until(lambda: committed("wf/flow") >= 3, "the simulation comes to its third step", timeout=seconds(120))
         assert instance.run("destroy", "wf", "--force").returncode == 0
         (workflow / "wait").unlink()
-        told, _ = running.communicate(timeout=200)
+        told, _ = running.communicate(timeout=seconds(200))
     assert running.returncode == 1
     assert "Error in rule simulate" in told
     assert instance.run("doctor").returncode == 0

@@ -12,6 +12,7 @@ import adios2
 
 import forebay.adios2
 from tests.soak.content import wrong_in_step
+from tests.support.time_limits import seconds
 
 _STATUS = adios2.bindings.StepStatus
 
@@ -29,7 +30,7 @@ def follow(address: str) -> None:
     say("opening")
     with adios2.Stream(io, "stream", "r") as stream:
         say("opened")
-        while (status := stream.begin_step(timeout=60.0)) == _STATUS.OK:
+        while (status := stream.begin_step(timeout=seconds(60.0))) == _STATUS.OK:
             number = stream.current_step()
             try:
                 told, epoch, incarnation, wrong = wrong_in_step(address.partition("/")[2], stream.read)

@@ -11,6 +11,7 @@ import pytest
 import forebay
 from forebay.connectors import tomography
 from forebay.connectors.tomography.backends import BACKENDS
+from tests.support.time_limits import seconds
 from tests.tomography.phantom import COLUMNS, error_of, phantom, scan
 
 
@@ -122,6 +123,6 @@ def test_rings_are_removed_when_the_scan_has_ended(reservation: str) -> None:
         writer.white(np.full(counts.shape[1:], 1010, np.float32))
         for frame, angle in zip(counts, theta, strict=True):
             writer.projection(frame, angle)
-    seen = list(tomography.reconstruct(address, rows=[0], center=axis, timeout=60, without_rings=True))
+    seen = list(tomography.reconstruct(address, rows=[0], center=axis, timeout=seconds(60), without_rings=True))
     assert [slices.angles for slices in seen] == [45, 90, 90]
     assert error_of(50 * seen[2].image[0]) < 0.8 * error_of(50 * seen[1].image[0])

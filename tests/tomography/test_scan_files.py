@@ -14,6 +14,7 @@ import zarr
 
 import forebay
 from forebay.connectors import tomography
+from tests.support.time_limits import seconds
 from tests.tomography.phantom import error_of, scan
 
 ANGLES = 60
@@ -70,7 +71,7 @@ def write_als(path: Path) -> None:
 
 
 def last_slice(address: str) -> np.ndarray:
-    *_, slices = tomography.reconstruct(address, rows=[0], center=scan(ANGLES)[2], timeout=60)
+    *_, slices = tomography.reconstruct(address, rows=[0], center=scan(ANGLES)[2], timeout=seconds(60))
     assert slices.angles == ANGLES
     image: np.ndarray = 50 * slices.image[0]
     return image
@@ -246,7 +247,7 @@ def test_projection_without_an_angle_is_refused(reservation: str, tmp_path: Path
         step["projections"] = np.zeros((3, 2, 4))
         step["theta"] = np.array([0.0, angle, 2.0])
     with pytest.raises(forebay.InvalidArgumentError, match=r"1 of the step's 3 projections have no angle"):
-        list(tomography.reconstruct(f"{reservation}/other", timeout=60))
+        list(tomography.reconstruct(f"{reservation}/other", timeout=seconds(60)))
     with pytest.raises(forebay.InvalidArgumentError, match="angle of projection 1 is not finite"):
         tomography.recon(np.zeros((3, 2, 4)), np.array([0.0, angle, 2.0]))
 

@@ -19,6 +19,7 @@ from PIL import Image
 import forebay
 from forebay.connectors import tomography
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 from tests.tomography.phantom import COLUMNS, OFFSET, error_of, scan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +126,7 @@ def test_slices_come_while_the_detector_runs(reservation: str) -> None:
     running = threading.Thread(target=detector)
     running.start()
     angles = []
-    for slices in tomography.reconstruct(address, rows=[0], timeout=60):
+    for slices in tomography.reconstruct(address, rows=[0], timeout=seconds(60)):
         seen_first.set()
         angles.append(slices.angles)
     running.join()
@@ -174,7 +175,7 @@ def test_scan_of_another_instance_than_the_environment_names(tmp_path: Path, mon
             writer.white(np.ones((2, 8)))
             for degrees in range(0, 180, 20):
                 writer.projection(np.full((2, 8), 0.5), float(degrees))
-        slices = list(tomography.reconstruct("beamline/scan", instance=server.root, center=3.5, timeout=30))
+        slices = list(tomography.reconstruct("beamline/scan", instance=server.root, center=3.5, timeout=seconds(30)))
         assert slices[-1].angles == 9
 
 
@@ -182,13 +183,13 @@ def test_stream_that_is_no_scan_is_refused(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream, stream.step() as step:
         step["T"] = np.zeros(4)
     with pytest.raises(forebay.InvalidArgumentError, match="no variable projections"):
-        next(tomography.reconstruct(f"{reservation}/flow", timeout=30))
+        next(tomography.reconstruct(f"{reservation}/flow", timeout=seconds(30)))
     with tomography.ScanWriter(f"{reservation}/bare") as writer:
         writer.projection(np.zeros((2, 8)), 0.0)
     with pytest.raises(forebay.InvalidArgumentError, match="no white and dark fields"):
-        next(tomography.reconstruct(f"{reservation}/bare", timeout=30))
+        next(tomography.reconstruct(f"{reservation}/bare", timeout=seconds(30)))
     with pytest.raises(forebay.InvalidArgumentError, match="from 0 to 1"):
-        next(tomography.reconstruct(f"{reservation}/bare", rows=[2], timeout=30))
+        next(tomography.reconstruct(f"{reservation}/bare", rows=[2], timeout=seconds(30)))
 
 
 def test_command_writes_preview_and_slices(reservation: str, tmp_path: Path) -> None:
@@ -204,7 +205,10 @@ def test_command_writes_preview_and_slices(reservation: str, tmp_path: Path) -> 
         str(tmp_path / "out"),
     ]
     done = subprocess.run(
-        [*command, "--rows", "0:2", "--consumer", "recon", "--json"], capture_output=True, text=True, timeout=110
+        [*command, "--rows", "0:2", "--consumer", "recon", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=seconds(110),
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -221,7 +225,7 @@ def test_tooth_is_reconstructed_live(reservation: str) -> None:
     path = tooth()
     address = f"{reservation}/tooth"
     assert tomography.ingest(path, address) == 181
-    previews = list(tomography.reconstruct(address, rows=[0], timeout=60))
+    previews = list(tomography.reconstruct(address, rows=[0], timeout=seconds(60)))
     assert [slices.angles for slices in previews][-1] == 181
     last = previews[-1]
     # What algotom's search and a pair of projections find for this scan: 295 to 296.

@@ -16,6 +16,7 @@ import forebay
 from forebay import Admin, NoSpaceError, Rights
 from tests.fault.instance import Instance
 from tests.support.raw_client import HELLO, RawClient, header, recorded
+from tests.support.time_limits import seconds
 from tests.support.users import Users
 
 Tell = Callable[[Any], None]
@@ -207,7 +208,7 @@ def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server
         stream = forebay.open("bobs/flow", instance=socket)
         for number in range(1000):
             try:
-                next(iter(stream.follow(consumer=f"n{number}", timeout=60)))
+                next(iter(stream.follow(consumer=f"n{number}", timeout=seconds(60))))
             except NoSpaceError:
                 return number
         return 1000

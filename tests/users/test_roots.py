@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.instance import CommandLineInstance
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 from tests.support.users import Users
 
 _TOLD = "belongs to, or can be written by, somebody else"
@@ -38,7 +39,9 @@ def test_a_root_that_somebody_else_can_write_in_is_refused(made_by_root: bool, u
         done = instance.run(*instance.up_command)
         assert (done.returncode, _TOLD in done.stderr) == (1, True), done.stderr
         # The server alone, as a service may start it.
-        server = subprocess.run([forebayd(), "--root", root], capture_output=True, text=True, timeout=60, check=False)
+        server = subprocess.run(
+            [forebayd(), "--root", root], capture_output=True, text=True, timeout=seconds(60), check=False
+        )
         assert (server.returncode != 0, _TOLD in server.stderr) == (True, True), server.stderr
         assert not target.exists()
     finally:

@@ -24,6 +24,7 @@ from forebay.viz.publishing.publication import Publication, Viewer
 from forebay.viz.publishing.vti_view import VTI
 from tests.support.chombo_files import write_chombo_file
 from tests.support.plotfiles import BOXES, FIELDS, content, write_plotfile
+from tests.support.time_limits import seconds
 from tests.viz.test_publish import publish, told
 
 
@@ -305,7 +306,7 @@ def test_pictures_show_the_finer_level_in_place_of_the_coarser(reservation: str,
     (tmp_path / "scene.toml").write_text(SCENE)
     command = [sys.executable, "-m", "forebay", "render", address, "--out", str(tmp_path / "out"), "--json"]
     command += ["--scene", str(tmp_path / "scene.toml"), "--timeout", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(110), check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["frames"] == 2
     for number in range(2):
@@ -320,6 +321,6 @@ def test_pictures_show_the_finer_level_in_place_of_the_coarser(reservation: str,
 def test_view_draws_levels_without_a_scene(plots: str, tmp_path: Path) -> None:
     out = tmp_path / "p.png"
     command = [sys.executable, "-m", "forebay", "view", f"{plots}@7", "--out", str(out), "--json", "--timeout", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(110), check=False)
     assert done.returncode == 0, done.stderr
     assert len(np.unique(np.asarray(Image.open(out)).reshape(-1, 3), axis=0)) > 50

@@ -20,12 +20,13 @@ import forebay
 from forebay.viz.publishing.publication import Publication, Viewer
 from tests.support.load import until
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 from tests.viz.conftest import SHAPE, field, write_flow
 
 
 def publish(address: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "forebay", "publish", address, str(folder), *arguments, "--timeout", "60"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds(110), check=False)
 
 
 def told(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
@@ -289,5 +290,5 @@ def test_commands_are_for_the_instance_that_is_named(
         ("publish", flow, str(tmp_path / "plots"), "--for", "yt"),
         ("view", flow, "--out", str(tmp_path / "now.png")),
     ):
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=110, check=False)
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=seconds(110), check=False)
         assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import forebay
+from tests.support.time_limits import seconds
 from tests.viz.conftest import SHAPE, field, write_flow
 from tests.viz.test_publish import publish, told
 
@@ -43,7 +44,7 @@ def read(index: Path, name: str, number: int, **options: Any) -> Any:
 
 def counted_read(index: Path, number: int, quality: int) -> dict[str, Any]:
     command = [sys.executable, "-c", COUNTED_READ, str(index), str(number), str(quality)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(110), check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -177,6 +178,8 @@ with forebay.open({flow!r}) as stream:
     except StorageError as error:
         print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds(110), check=False
+    )
     assert "is the file system full?" in done.stdout, done.stderr
     assert not (tmp_path / "flow.idx").exists()

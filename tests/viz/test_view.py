@@ -18,6 +18,7 @@ from forebay.viz.fragments import walk_file
 from forebay.viz.scenes.description import Camera, CameraStop, SliceLayer, SurfaceLayer
 from forebay.viz.scenes.scene_file import load_scene
 from forebay.viz.scenes.step_fields import StepFields
+from tests.support.time_limits import seconds
 from tests.viz.conftest import write_flow
 
 SCENE = """
@@ -39,7 +40,7 @@ range = [0, 1]
 
 def view(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "forebay", "view", *arguments, "--timeout", "60"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds(110), check=False)
 
 
 def scene_file(folder: Path, text: str = SCENE) -> str:

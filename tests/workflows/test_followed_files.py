@@ -94,7 +94,7 @@ def test_the_page_s_rules_take_one_checkpoint_in_ten(
     with start(instance, folder, run, "--cores", str(cores)) as running:
         if cores == 2:
             # While the simulation runs.
-            until(lambda: list(copies(folder)) == ["chk00000", "chk00010"], "two have left", timeout=120)
+            until(lambda: list(copies(folder)) == ["chk00000", "chk00010"], "two have left", timeout=seconds(120))
             (folder / "wait").unlink()
         told, _ = running.communicate(timeout=seconds(200))
     assert running.returncode == 0, told
@@ -108,7 +108,7 @@ def test_checkpoints_that_have_left_stay_when_the_workflow_is_killed_and_run_aga
 ) -> None:
     (folder / "wait").touch()
     with start(instance, folder, run) as running:
-        until(lambda: list(copies(folder)) == ["chk00000", "chk00010"], "two have left", timeout=120)
+        until(lambda: list(copies(folder)) == ["chk00000", "chk00010"], "two have left", timeout=seconds(120))
         os.killpg(running.pid, signal.SIGKILL)
     inodes = {path.name: path.stat().st_ino for path in (folder / "checkpoints").glob("chk*")}
     (folder / "wait").unlink()
@@ -122,7 +122,7 @@ def test_checkpoints_that_have_left_stay_when_the_workflow_is_killed_and_run_aga
 def test_a_simulation_that_fails_costs_no_copy(instance: CommandLineInstance, folder: Path, run: Path) -> None:
     (folder / "fail").touch()
     with start(instance, folder, run) as running:
-        until(lambda: list(copies(folder)) == ["chk00000", "chk00010"], "two have left", timeout=120)
+        until(lambda: list(copies(folder)) == ["chk00000", "chk00010"], "two have left", timeout=seconds(120))
         assert running.stdout is not None
         for line in running.stdout:
             if "Error in rule simulate" in line:

@@ -15,6 +15,7 @@ from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.snakemake import check_results, command, committed, needs_snakemake, run
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 pytestmark = [needs_snakemake, pytest.mark.timeout(300)]
 
@@ -38,7 +39,7 @@ def test_a_workflow_that_was_killed_is_run_again_and_finishes(instance: CommandL
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    until(lambda: committed("wf/flow") >= 3, "the simulation comes to its third step", timeout=120)
+    until(lambda: committed("wf/flow") >= 3, "the simulation comes to its third step", timeout=seconds(120))
     # With its rule, as a node that loses power: an orphaned rule would go on writing.
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
@@ -57,7 +58,7 @@ def test_a_dry_run_needs_no_server(tmp_path: Path, workflow: Path, named_by: str
         env=os.environ | {"FOREBAY_ROOT": nowhere},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds(120),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -103,7 +104,7 @@ def test_storages_of_one_workflow_have_instances_of_their_own(tmp_path: Path) ->
             env=os.environ | {"FOREBAY_ROOT": str(tmp_path / "nowhere")},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=seconds(240),
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -154,7 +155,7 @@ def test_a_declared_reservation_is_made_and_goes_with_the_workflow(
     folder = declare(tmp_path / "declared")
     run(instance, folder)
     assert (folder / "sum.txt").read_text() == "5 80.0\n"
-    until(lambda: reservations() == {"wf"}, "the workflow's reservation is destroyed", timeout=60)
+    until(lambda: reservations() == {"wf"}, "the workflow's reservation is destroyed", timeout=seconds(60))
 
 
 def test_a_declared_reservation_may_stay(instance: CommandLineInstance, tmp_path: Path) -> None:
@@ -181,13 +182,13 @@ def test_a_declared_reservation_goes_after_the_writer_that_snakemake_left(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=120)
+    until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=seconds(120))
     killed.kill()
     killed.wait()
-    until(lambda: why_over(instance) != "", "the manager has noticed the end", timeout=60)
+    until(lambda: why_over(instance) != "", "the manager has noticed the end", timeout=seconds(60))
     assert reservations() == {"wf", "own"}
     (folder / "wait").unlink()
-    until(lambda: reservations() == {"wf"}, "the workflow's reservation is destroyed", timeout=60)
+    until(lambda: reservations() == {"wf"}, "the workflow's reservation is destroyed", timeout=seconds(60))
 
 
 def why_over(instance: CommandLineInstance) -> str:
@@ -202,8 +203,8 @@ def test_a_reservation_that_the_pool_does_not_have_ends_the_workflow(
     folder = declare(tmp_path / "declared")
     (folder / "Snakefile").write_text((folder / "Snakefile").read_text().replace("16MiB", "16TiB"))
     done = subprocess.run(
-        command(), cwd=folder, env=os.environ | instance.environment, capture_output=True, text=True, timeout=240,
-        check=False,
+        command(), cwd=folder, env=os.environ | instance.environment, capture_output=True, text=True,
+        timeout=seconds(240), check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert "reservation own of the workflow: " in done.stdout + done.stderr

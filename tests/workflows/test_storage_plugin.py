@@ -14,6 +14,7 @@ import pytest
 import forebay
 from tests.support.instance import CommandLineInstance
 from tests.support.snakemake import PROGRAMS, PYTHON, needs_snakemake, observed, run
+from tests.support.time_limits import seconds
 
 pytestmark = [needs_snakemake, pytest.mark.timeout(300)]
 
@@ -33,7 +34,7 @@ def test_the_tests_of_the_interface_package_pass(instance: CommandLineInstance, 
         env=os.environ | instance.environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=seconds(240),
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

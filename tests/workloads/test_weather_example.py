@@ -54,7 +54,7 @@ def test_a_stage_begins_while_the_one_before_runs_and_a_cycle_while_the_last_is_
     instance: CommandLineInstance, tmp_path: Path, output: str
 ) -> None:
     with WeatherWorkflow(instance, tmp_path / "work", output=output) as work:
-        with work.start(hours=40, steps=20, timeout=200) as running:
+        with work.start(hours=40, steps=20, timeout=seconds(200)) as running:
             until(lambda: len(work.hours_there(0)) > 0, "the first hour is there")
             (forecast,) = work.processes("forecast --start cycle0", is_child_of_flock=True)
             os.kill(forecast, signal.SIGSTOP)

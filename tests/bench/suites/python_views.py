@@ -17,6 +17,7 @@ import pyarrow as pa
 import forebay
 from tests.bench.measure import Case, Figures, Row, Suite
 from tests.bench.workbench import KIB, MIB, Workbench
+from tests.support.time_limits import seconds
 
 __all__ = ["computing_in_place", "views"]
 
@@ -138,7 +139,7 @@ def _fill_stream(steps: int, _ready: Any, address: str, options: dict[str, Any])
 
 
 def _sum_stream(steps: int, told: Any, _ready: Any, address: str, _options: dict[str, Any]) -> None:
-    with forebay.open(address, timeout=60) as stream, stream.follow("sum", timeout=60) as follower:
+    with forebay.open(address, timeout=seconds(60)) as stream, stream.follow("sum", timeout=seconds(60)) as follower:
         for number in range(steps):
             step = next(follower)
             _check(number, float(step["u"].view().sum()))

@@ -14,6 +14,7 @@ import pytest
 
 from tests.slurm.centre import Centre, needs_slurm
 from tests.slurm.cluster import PERSON, wait_for
+from tests.support.time_limits import seconds
 
 pytestmark = needs_slurm
 
@@ -46,7 +47,7 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=180,
+            timeout=seconds(180),
             check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}"

@@ -12,6 +12,7 @@ import pytest
 
 from tests.slurm.centre import Centre, needs_slurm
 from tests.slurm.cluster import PERSON, wait_for
+from tests.support.time_limits import seconds
 
 pytestmark = needs_slurm
 
@@ -154,7 +155,7 @@ def test_an_interactive_job_has_its_files(centre: Centre, submitted: Submitted, 
     asked = ["salloc", "--nodes=1", f"--bbf={directives}"]
     typed = f"cat ${{DW_JOB_STRIPED}}in.txt; echo job $SLURM_JOB_ID; {python} {home}/simulate.py"
     shell = centre.cluster.start(*asked, "sh", "-c", typed)
-    printed, _ = shell.communicate(timeout=180)
+    printed, _ = shell.communicate(timeout=seconds(180))
     assert "water flows\n" in printed, printed
     (number,) = [line.split()[1] for line in printed.splitlines() if line.startswith("job ")]
     centre.wait_until_gone(int(number))
@@ -218,7 +219,7 @@ def test_an_interactive_job_may_have_bb_lines_alone(centre: Centre, submitted: S
     for verb, options in (("create", " capacity=64MiB access=striped type=scratch"), ("destroy", "")):
         line.write_text(f"#BB {verb}_persistent name=byhand{options}\n")
         shell = centre.cluster.start("salloc", "--nodes=1", f"--bbf={line}", "sh", "-c", "echo job $SLURM_JOB_ID")
-        printed, _ = shell.communicate(timeout=180)
+        printed, _ = shell.communicate(timeout=seconds(180))
         (number,) = [row.split()[1] for row in printed.splitlines() if row.startswith("job ")]
         centre.wait_until_gone(int(number))
     wait_for(lambda: "byhand" not in centre.cluster.buffers(), "it to go", 120)

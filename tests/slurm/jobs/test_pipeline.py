@@ -15,6 +15,7 @@ import adios2
 from tests.slurm.centre import Centre, needs_slurm
 from tests.slurm.cluster import PERSON, wait_for
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 
 pytestmark = needs_slurm
 
@@ -50,7 +51,7 @@ def test_three_jobs_share_a_reservation(centre: Centre, home: Path, python: Path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,6 +15,7 @@ import pytest
 from tests.slurm.centre import Centre, needs_slurm
 from tests.slurm.cluster import PERSON, make_python, wait_for
 from tests.support.snakemake import PROGRAMS, PYTHON, needs_snakemake
+from tests.support.time_limits import seconds
 
 pytestmark = [*needs_slurm, needs_snakemake]
 
@@ -137,7 +138,7 @@ def test_a_rule_that_slurm_requeues_runs_again_and_the_workflow_finishes(
             wait_for(lambda: centre.cluster.show(job)["JobState"] == "PENDING", "the job to be queued", 60)
             (destination / "wait").unlink()  # not before: what is left of the first run would write on
             assert centre.cluster.run("scontrol", "update", f"jobid={job}", "starttime=now+2").returncode == 0
-            told, _ = running.communicate(timeout=240)
+            told, _ = running.communicate(timeout=seconds(240))
         finally:
             running.terminate()
     assert running.returncode == 0, told + centre.cluster.log()
@@ -178,7 +179,7 @@ def test_rules_that_a_pipe_couples_run_as_one_job(centre: Centre, snakemake: Pat
     (destination / "wait").touch()
     with start(centre, snakemake, destination, _COUPLED, "") as running:
         try:
-            told, _ = running.communicate(timeout=240)
+            told, _ = running.communicate(timeout=seconds(240))
         finally:
             running.terminate()
     assert running.returncode == 0, told + centre.cluster.log()

@@ -15,6 +15,7 @@ from scripts.deep_shards import SWEEP_SEEDS, Shard, fuzzer_names, native_program
 from scripts.suites import ROOT, SUITES, Fuzzers, Native, Program, Pytest, When
 from scripts.test import order_of
 from tests.support.sweeps import SHARE_MIN, stride_of
+from tests.support.time_limits import seconds
 
 
 def shards(suite: str) -> list[Shard]:
@@ -23,7 +24,7 @@ def shards(suite: str) -> list[Shard]:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scripts.test", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds(60), check=False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 7, len(shards_of()), 100])
@@ -137,6 +138,6 @@ def test_a_suite_that_ends_without_a_test_is_not_green(tmp_path: Path) -> None:
         "print(runner.failures)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=seconds(60), check=True
     )
     assert "['empty']" in done.stdout
