@@ -34,7 +34,7 @@ from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 DONE = json.dumps({"event": "done", "result": {"target": "/x", "files": 0, "copied": 0, "kept": 0}})
 PROGRAM = f"""#!{os.path.realpath(sys.executable)} -SE
 import json, os, signal, sys, time
-path = json.loads(sys.argv[3])["path"]
+path = json.loads(sys.argv[4])["path"]
 folder = os.path.dirname(os.path.realpath(__file__))
 def say(text):
     sys.stdout.write(text + "\\n")
