@@ -355,7 +355,7 @@ def test_a_wait_goes_on_across_a_restart_and_a_stage_without_its_program(job: Jo
         job.instance.up()
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
-        assert waiting.poll() is None
+        assert waiting.poll() is None, waiting.communicate()
         assert job.program.counts("file", file) == (0, 1, 0, 0)
     said, _ = waiting.communicate(timeout=seconds(60))
     assert said == "0\n"

@@ -35,8 +35,7 @@ class ManagerSocket:
             server_socket = Path(instance.endpoint.read_text(encoding="utf-8").strip())
             self.path = server_socket.with_name(f"{server_socket.stem}.manager.sock")
             self.listener = self._listen()
-        write_whole(instance.manager_endpoint, f"{self.path}\n")
-        instance.manager_endpoint.chmod(0o644)
+        write_whole(instance.manager_endpoint, f"{self.path}\n", mode=0o644)
 
     @property
     def has_its_name(self) -> bool:
@@ -59,15 +58,19 @@ class ManagerSocket:
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # It gets its name when all may connect: nobody finds one that refuses them, or none.
+        hidden = self.path.with_name(f".{self.path.name}")
         try:
-            if self.path.is_socket():
-                self.path.unlink(missing_ok=True)
-            with short_path(self.path) as path:
+            if os.path.lexists(self.path) and not self.path.is_socket():
+                raise OSError(errno.EADDRINUSE, "something that is no socket has this name", str(self.path))
+            hidden.unlink(missing_ok=True)
+            with short_path(hidden) as path:
                 listener.bind(path)
-            self._status = self.path.lstat()
             # Whoever connects is known by the kernel; what they may do is decided for each request.
-            self.path.chmod(0o666)
+            hidden.chmod(0o666)
             listener.listen(_QUEUE_LENGTH)
+            self._status = hidden.lstat()
+            hidden.rename(self.path)
         except BaseException:
             listener.close()
             raise

@@ -212,8 +212,7 @@ class InstanceControl:
         if membership.manager:
             # Commands of this node ask the pool's manager from now on.
             self._instance.manager_endpoint.unlink(missing_ok=True)
-        write_whole(self._instance.pool_membership, membership.text)
-        self._instance.pool_membership.chmod(0o644)
+        write_whole(self._instance.pool_membership, membership.text, mode=0o644)
         return membership
 
     def _join(self, membership: PoolMembership) -> str:
