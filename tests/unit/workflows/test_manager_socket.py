@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from forebay.instance import Instance
-from forebay.workflows.manager.http import manager_socket
 from forebay.workflows.manager.http.manager_socket import ManagerSocket
 
 
@@ -24,7 +23,7 @@ def test_a_socket_has_its_name_only_when_all_may_connect(tmp_path: Path, monkeyp
             super().bind(address)
             named.extend(path for path in tmp_path.iterdir() if path.name == "manager.sock")
 
-    monkeypatch.setattr(manager_socket.socket, "socket", Watched)
+    monkeypatch.setattr("forebay.workflows.manager.http.manager_socket.socket.socket", Watched)
     umask = os.umask(0o077)
     try:
         first = ManagerSocket(Instance(tmp_path))
