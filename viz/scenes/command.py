@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -22,6 +22,7 @@ from forebay.cli.following import (
     TimeoutOption,
     WaitForWriterOption,
     needs_packages,
+    reading_options,
     say_notice,
     tells_interruption,
 )
@@ -124,11 +125,7 @@ def view(
 
     messages = error_console()
     drawn: list[int] = []
-    opening: dict[str, Any] = {
-        "run": run_name or None,
-        "wait_for_writer": wait_for_writer,
-        "on_unavailable": on_unavailable.value,
-    }
+    opening = reading_options(run_name, wait_for_writer, on_unavailable)
     with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds, **opening) as source:
         if web or follow or movie is not None:
             tell_ended_run(source, opening)

@@ -32,6 +32,7 @@ __all__ = [
     "WaitForWriterOption",
     "needs_packages",
     "opened_to_follow",
+    "reading_options",
     "say_notice",
     "tells_interruption",
 ]
@@ -67,6 +68,11 @@ OnUnavailableOption = Annotated[
 ]
 
 
+def reading_options(run: str, wait_for_writer: bool, on_unavailable: OnUnavailable) -> dict[str, Any]:
+    """What `forebay.open` takes for these."""
+    return {"run": run or None, "wait_for_writer": wait_for_writer, "on_unavailable": on_unavailable.value}
+
+
 @contextmanager
 def opened_to_follow(
     stream: str,
@@ -76,11 +82,7 @@ def opened_to_follow(
     on_unavailable: OnUnavailable = OnUnavailable.WAIT,
 ) -> Iterator[Stream]:
     """The stream, in the instance that the command line names. If its writer has ended, a line says which run it is."""
-    opening: dict[str, Any] = {
-        "run": run or None,
-        "wait_for_writer": wait_for_writer,
-        "on_unavailable": on_unavailable.value,
-    }
+    opening = reading_options(run, wait_for_writer, on_unavailable)
     with forebay.open(stream, instance=chosen(), timeout=timeout, **opening) as source:
         tell_ended_run(source, opening)
         yield source

@@ -13,7 +13,14 @@ from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.elements import element_text, plain_value
 from forebay.cli.failures import ExitStatus, fail_with
-from forebay.cli.following import OnUnavailable, OnUnavailableOption, RunOption, WaitForWriterOption
+from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
+    RunOption,
+    WaitForWriterOption,
+    reading_options,
+    say_notice,
+)
 from forebay.cli.output import format_time, print_line
 from forebay.datatypes import ShapeKind
 from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError
@@ -60,11 +67,7 @@ def tail(
     names = None if variables is None else [name for name in variables.split(",") if name]
     if names == []:
         raise InvalidArgumentError("--variables names none: write for example --variables T,pressure, or leave it out")
-    waits: dict[str, Any] = {
-        "run": run_name or None,
-        "wait_for_writer": wait_for_writer,
-        "on_unavailable": on_unavailable.value,
-    }
+    waits = reading_options(run_name, wait_for_writer, on_unavailable)
     timeout = None if run_name or wait_for_writer else 0
     with forebay.open(address.path, instance=chosen(), timeout=timeout, **waits) as source:
         if not follow:
@@ -72,7 +75,7 @@ def tail(
                 _print_kept(source, summary.number, names, as_json=as_json)
             return int(ExitStatus.OK)
         try:
-            with source.follow(start=_first_step(source, last)) as follower:
+            with source.follow(start=_first_step(source, last), on_notice=say_notice) as follower:
                 for step in follower:
                     with step:
                         _print_step(step, names, as_json=as_json)
