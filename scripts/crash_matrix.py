@@ -24,6 +24,7 @@ from scripts.sweeps_in_sources import native_sweeps, python_sweeps
 PAGE = Path("docs/crash-matrix.md")
 ROW = re.compile(r"\s*(?:#|//) crash-matrix: (.*)")
 TEST = re.compile(r"\s*(?:def (test_\w+)\(|TEST(?:_F|_P)?\((\w+), (\w+)\))")
+INSTANCE = re.compile(r"^pytestmark = .*?pytest\.mark\.instance\b", re.MULTILINE | re.DOTALL)
 FAIL_POINT = re.compile(r"fail_point\(\"([\w.]+)\"\)")
 
 
@@ -63,7 +64,9 @@ def rows_of(file: Path, sweeping: set[tuple[Path, str]]) -> list[Row]:
     """The rows of one file of tests."""
     rows: list[Row] = []
     waiting: list[tuple[str, str, str]] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    text = file.read_text(encoding="utf-8")
+    when_quick = "by share" if INSTANCE.search(text) else "always"
+    for number, line in enumerate(text.splitlines(), start=1):
         if found := ROW.match(line):
             fields = [field.strip() for field in found[1].split(" | ")]
             if len(fields) != 3 or not all(fields):
@@ -73,7 +76,7 @@ def rows_of(file: Path, sweeping: set[tuple[Path, str]]) -> list[Row]:
             name = found[1] or f"{found[2]}.{found[3]}"
             tried = "in a shard"
             if is_quick(file):
-                tried = "by stride" if (file, name) in sweeping else "always"
+                tried = "by stride" if (file, name) in sweeping else when_quick
             rows += [Row(*fields, file, name, tried) for fields in waiting]
             waiting = []
     if waiting:

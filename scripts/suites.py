@@ -93,6 +93,8 @@ class Suite:
     packages: tuple[str, ...] = ()
     #: Sweeps try all of their points, not a share that the seed chooses (tests/support/sweeps.py).
     all_points: bool = False
+    #: One in so many of the tests with the mark `instance` is run.
+    instance_shares: int = 1
     #: Sweeps try the share of this seed, of sixteen in a row that try all of them together.
     sweep_seed: int | None = None
 

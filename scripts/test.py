@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scripts.deep_shards import SWEEP_SEEDS, Shard, shards_of
 from scripts.suites import FUZZ_SECONDS, ROOT, SUITES, Fuzzers, Native, Program, Pytest, Run, Suite, When, suite_of
@@ -27,6 +27,9 @@ RESULTS = ROOT / "build" / "test-results"
 # As in tests/support/time_limits.py, which needs no more than the standard library either.
 TIME_SCALE = float(os.environ.get("FOREBAY_TEST_TIME_SCALE") or 1)
 CORES = len(os.sched_getaffinity(0))
+# The seed says which share of the tests with instances of their own the quick suites run; without that they would take
+# twice as long.
+QUICK_INSTANCE_SHARES = 3
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class Runner:
         """Runs a command within the suite's time. One that is interrupted still reports what it did."""
         seconds_max = int(os.environ.get("FOREBAY_TEST_SECONDS_MAX") or suite.seconds_max * TIME_SCALE)
         added = {"FOREBAY_TEST_SWEEPS_LOG": str(RESULTS / f"{report}.sweeps.jsonl")}
+        added["FOREBAY_TEST_INSTANCE_SHARES"] = str(suite.instance_shares)
         if suite.all_points:
             added["FOREBAY_TEST_STRIDE_MAX"] = "1"
         if suite.sweep_seed is not None:
@@ -208,8 +212,12 @@ def order_of(arguments: list[str]) -> Order:
             shards: list[Shard] = shards_of()[number - 1 :: count]
             print(f"deep shard {number}/{count}: {', '.join(shard.name for shard in shards) or 'nothing'}")
             parts += [(shard.name, shard.suite) for shard in shards]
-        elif name in ("quick", "all"):
-            parts += [(each, suite) for each, suite in SUITES.items() if name == "all" or suite.when is When.QUICK]
+        elif name == "quick":
+            shares = 1 if pytest_arguments else QUICK_INSTANCE_SHARES
+            quick = {each: suite for each, suite in SUITES.items() if suite.when is When.QUICK}
+            parts += [(each, replace(suite, instance_shares=shares)) for each, suite in quick.items()]
+        elif name == "all":
+            parts += SUITES.items()
         elif name in SUITES:
             parts.append((name, SUITES[name]))
         else:

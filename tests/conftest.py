@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,9 +36,17 @@ def pytest_sessionfinish() -> None:
         profile.unlink(missing_ok=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what sweeps, for `-m sweep`; and begins with what may take longest, so that all cores end together. Scales
-    the time that each may take."""
+    the time that each may take. Leaves out those with the mark `instance` that are not of this run's share."""
+    if (shares := int(os.environ.get("FOREBAY_TEST_INSTANCE_SHARES") or 1)) > 1:
+        left_out = [
+            item
+            for item in items
+            if item.get_closest_marker("instance") and (zlib.crc32(item.nodeid.encode()) + TEST_SEED) % shares
+        ]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
         if isinstance(item, pytest.Function) and "sweep" in item.fixturenames:
             item.add_marker(pytest.mark.sweep)

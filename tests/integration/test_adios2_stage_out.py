@@ -21,6 +21,8 @@ from tests.support.load import until
 from tests.support.processes import PythonProcess, is_stopped
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLineInstance]:

@@ -18,6 +18,8 @@ from forebay.manager.process_identity import process_identity
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 
+pytestmark = pytest.mark.instance
+
 
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLineInstance]:

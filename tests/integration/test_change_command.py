@@ -17,6 +17,8 @@ from forebay.manager.client import ManagerClient
 from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user
 
+pytestmark = pytest.mark.instance
+
 OWNER = 64321
 STRANGER = 64324
 

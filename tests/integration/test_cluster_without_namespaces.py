@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.cluster import CommandLineCluster
 
+pytestmark = pytest.mark.instance
+
 WRITE = """
 import forebay
 with forebay.open("run1/flow", "w") as stream, stream.step() as step:

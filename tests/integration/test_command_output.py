@@ -17,6 +17,8 @@ from forebay.cli.elements import element_text
 from forebay.cli.root import OWN_COMMANDS
 from tests.support.instance import CommandLineInstance
 
+pytestmark = pytest.mark.instance
+
 BOXES = "╭│┃━─"
 DIES = """
 import os, forebay

@@ -15,6 +15,8 @@ from tests.support.load import until
 from tests.support.manager_database import configuration_line
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[CommandLineInstance]:

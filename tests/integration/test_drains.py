@@ -14,6 +14,8 @@ from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls
 
+pytestmark = pytest.mark.instance
+
 _JOB = "#DW jobdw capacity=64MiB access_mode=striped type=scratch"
 
 

@@ -20,6 +20,8 @@ from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[CommandLineInstance]:

@@ -24,6 +24,8 @@ from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls, Start, job_of, outside, reservations
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 _STRANGER = 61234
 

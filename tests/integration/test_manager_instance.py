@@ -30,6 +30,8 @@ from tests.support.randomness import TEST_SEED, times
 from tests.support.staging_server import StagingServer
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 KILLS = times(4)
 
 

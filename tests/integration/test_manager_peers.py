@@ -21,7 +21,10 @@ from forebay.manager.records import Destruction, StageRow
 from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user, python_of, python_path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+pytestmark = [
+    pytest.mark.instance,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user"),
+]
 
 USER = "nobody"
 

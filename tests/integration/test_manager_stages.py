@@ -26,6 +26,8 @@ from tests.support.randomness import TEST_SEED, times
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 KILLS = times(8)
 STEPS = 40
 

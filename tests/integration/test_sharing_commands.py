@@ -19,6 +19,8 @@ from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user, python_of, python_path
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 OWNER = 64321
 STRANGER = 64324
 

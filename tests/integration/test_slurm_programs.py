@@ -19,6 +19,8 @@ from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 LISTS = ("pools", "show_sessions", "show_instances", "show_configurations")
 JOB = "#DW jobdw capacity=64MiB access_mode=striped type=scratch"
 

@@ -15,6 +15,8 @@ from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.slurm_calls import SlurmCalls, Start, job_of
 
+pytestmark = pytest.mark.instance
+
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 SWEEPS = "sweep_seconds = 0.2"
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.slurm_calls import SlurmCalls, Start, job_of, outside, run_to_its_end
 
+pytestmark = pytest.mark.instance
+
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 BOTH = "#DW jobdw capacity=16MiB access_mode=striped,private type=scratch"
 

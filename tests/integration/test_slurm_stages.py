@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.slurm_calls import Start, outside
 
+pytestmark = pytest.mark.instance
+
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 
 

@@ -17,6 +17,8 @@ from tests.support.load import until
 from tests.support.slurm_calls import Start, job_of, outside, reservations, run_to_its_end
 from tests.support.time_limits import seconds
 
+pytestmark = pytest.mark.instance
+
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 
 

@@ -17,6 +17,8 @@ from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.processes import PythonProcess
 
+pytestmark = pytest.mark.instance
+
 BLOCKED = """
     import numpy, sys, forebay
     with forebay.open("run1/full", "w", retention="consumers:viz", block_timeout=None, rendezvous_readers=1) as stream:

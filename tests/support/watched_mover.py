@@ -27,9 +27,9 @@ def mover_program() -> Path:
 def run_mover(
     request: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
-    told: Callable[[dict[str, Any], subprocess.Popen[bytes]], object] | None = None,
+    told: Callable[[dict[str, Any], subprocess.Popen[bytes]], bool] | None = None,
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Its exit status and its events; `told` gets each event as it comes."""
+    """Its exit status and its events; `told` gets each event as it comes, and says whether it has answered it."""
     fields = {"secret": SECRET, "name": "res", **request}
     text = b"".join(os.fsencode(f"{key}={value}") + b"\0" for key, value in fields.items()) + b"\0"
     events = []
@@ -43,9 +43,8 @@ def run_mover(
         for line in process.stdout:
             event = json.loads(line)
             events.append(event)
-            if told is not None:
-                told(event, process)
-            if event["event"] in ("plan", "built"):
+            answered = told is not None and told(event, process)
+            if event["event"] in ("plan", "built") and not answered:
                 process.stdin.write(b"g")
                 process.stdin.flush()
         status = process.wait()

@@ -246,15 +246,16 @@ def test_a_mover_killed_behind_the_sync_goes_on(make_stage: Callable[[str], File
 def stopped_at(stage: FileStage, place: str, change: Callable[[], object]) -> dict[str, Any]:
     """The last event of a mover that is stopped there, while `change` is made."""
 
-    def told(event: dict[str, Any], process: subprocess.Popen[bytes]) -> None:
+    def told(event: dict[str, Any], process: subprocess.Popen[bytes]) -> bool:
         if event["event"] != "plan":
-            return
+            return False
         assert process.stdin is not None
         process.stdin.write(b"g")
         process.stdin.flush()
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         change()
         process.send_signal(signal.SIGCONT)
+        return True
 
     status, events = run_mover(stage.request, {"FOREBAY_FAIL_POINT": f"{place}=stop"}, told)
     assert status == 1
