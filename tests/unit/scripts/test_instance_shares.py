@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of the tests that start instances of their own the quick suites run a share, and the shares are together the whole."""
+"""The quick suites run a share of the tests that start instances of their own; all shares are together the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.suites import SUITES, When
 from scripts.test import QUICK_INSTANCE_SHARES, order_of
 from tests.support.time_limits import seconds
 
-_FILES = ("tests/integration/test_drains.py", "tests/integration/test_create_waits.py", "tests/integration/test_lint.py")
+_FILES = [f"tests/integration/test_{name}.py" for name in ("drains", "create_waits", "lint")]
 
 
 def collected(shares: int, seed: int) -> set[str]:
