@@ -65,7 +65,7 @@ def rows_of(file: Path, sweeping: set[tuple[Path, str]]) -> list[Row]:
     rows: list[Row] = []
     waiting: list[tuple[str, str, str]] = []
     text = file.read_text(encoding="utf-8")
-    when_quick = "by share" if INSTANCE.search(text) else "always"
+    is_shared = INSTANCE.search(text) is not None
     for number, line in enumerate(text.splitlines(), start=1):
         if found := ROW.match(line):
             fields = [field.strip() for field in found[1].split(" | ")]
@@ -76,7 +76,7 @@ def rows_of(file: Path, sweeping: set[tuple[Path, str]]) -> list[Row]:
             name = found[1] or f"{found[2]}.{found[3]}"
             tried = "in a shard"
             if is_quick(file):
-                tried = "by stride" if (file, name) in sweeping else when_quick
+                tried = "by share" if is_shared else "by stride" if (file, name) in sweeping else "always"
             rows += [Row(*fields, file, name, tried) for fields in waiting]
             waiting = []
     if waiting:

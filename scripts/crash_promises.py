@@ -31,7 +31,7 @@ A row names who fails and where, what survives, the test, and when the test runs
 
 - *always*: by every `./run test`.
 - *by share*: the test starts an instance of its own. Every `./run test` runs a third of these, which the seed chooses;
-  three seeds in a row, `./run test integration` and `./run test all` run them all.
+  three seeds in a row, `./run test integration fault` and `./run test all` run them all.
 - *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
   at least one in 32 of these points, and of the tests of `tests/fault` that sweep one in four; the seed chooses. The
   shards of `./run test deep` try all points, and `./run test sweeps` tries them all at once.

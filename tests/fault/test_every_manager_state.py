@@ -16,6 +16,8 @@ from tests.fault.workday import Answer, Workday
 from tests.support.instance import CommandLineInstance
 from tests.support.sweeps import Sweep
 
+pytestmark = pytest.mark.instance
+
 
 class DeadlyWorkday(Workday):
     """Its managers die at the place that ``fail_point`` says; they are started again, and asked again."""

@@ -22,6 +22,8 @@ from tests.support.staged_output import (
     stray_names,
 )
 
+pytestmark = pytest.mark.instance
+
 ADDRESS = "r/flow"
 EVERY = 5
 VICTIMS = ["stager", "stager", "manager", "manager", "server", "writer", "manager and stager", "everybody"]

@@ -17,6 +17,8 @@ from tests.support.instance import CommandLineInstance
 from tests.support.mounted import fill, mounted
 from tests.support.sweeps import Sweep
 
+pytestmark = pytest.mark.instance
+
 #: So many changes of its database the shortest workday has at least.
 CHANGES_MIN = 30
 

@@ -25,6 +25,7 @@ from tests.support.slurm_calls import SlurmCalls
 from tests.support.sweeps import Sweep
 
 pytestmark = [
+    pytest.mark.instance,
     pytest.mark.skipif(
         os.geteuid() == 0 and not python_is_usable(),
         reason="needs a Python that other users may run: the distribution's, in the version of this one",
