@@ -23,7 +23,7 @@ from forebay.workflows.files.driver_state import STATE_NAME, begin_incarnation, 
 from forebay.workflows.files.nfs import PROGRAMS
 from forebay.workflows.files.settings import FilesSettings
 
-__all__ = ["FilesEngines", "NodeMount"]
+__all__ = ["CALL_OPERATIONS", "FilesEngines", "NodeMount"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _PROCESS_SECONDS = 5.0
 _DRIVER = "nfs"
 _DAEMONS = 2
+#: Of how many operations each call consists.
+CALL_OPERATIONS = {"open": 4, "fence": 1, "release": 1, "stop": 1, "close": 2, "forget": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,19 @@ class FilesEngines:
     def begin(self) -> None:
         """From now on, operations of managers before this one do nothing."""
         self._incarnation = begin_incarnation(self._folder)
+
+    @property
+    def incarnation(self) -> int:
+        """That of this manager."""
+        if self._incarnation is None:
+            self.begin()
+        assert self._incarnation is not None
+        return self._incarnation
+
+    @property
+    def operation_seconds_max(self) -> float:
+        """After which an operation has been killed."""
+        return self._settings.operation_seconds_max + _PROCESS_SECONDS
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         """Shows the tree to these nodes, by their addresses; idempotent. What each of them mounts.
@@ -158,14 +173,12 @@ class FilesEngines:
         self._run("ready", reservation)
 
     def _run(self, operation: str, reservation: str, **values: str) -> dict[str, Any]:
-        if self._incarnation is None:
-            self.begin()
         seconds = self._settings.operation_seconds_max
         values |= {
             "DRIVER": _DRIVER,
             "FOLDER": str(self._folder / reservation),
             "RESERVATION": reservation,
-            "INCARNATION": str(self._incarnation),
+            "INCARNATION": str(self.incarnation),
             "SECONDS": str(seconds),
         }
         environment = os.environ | {f"FOREBAY_FILES_{name}": value for name, value in values.items()}
@@ -177,7 +190,7 @@ class FilesEngines:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=seconds + _PROCESS_SECONDS,
+                timeout=self.operation_seconds_max,
                 check=False,
             )
         except subprocess.TimeoutExpired:

@@ -40,7 +40,9 @@ from forebay.records import Finding
 from forebay.visible_text import visible
 from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
+from forebay.workflows.files.agent_calls import AgentCalls
 from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.configuration import (
     configuration_file,
@@ -72,6 +74,7 @@ from forebay.workflows.manager.http.reservation_routes import build_reservation_
 from forebay.workflows.manager.http.rule_routes import build_rule_router
 from forebay.workflows.manager.http.server_routes import build_server_router
 from forebay.workflows.manager.http.stage_routes import build_stage_router
+from forebay.workflows.slurm.agent_routes import build_agent_router
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.jobs import SlurmJobs
@@ -187,6 +190,8 @@ async def _serve(
     ]
     if slurm is not None:
         routers += [build_router(slurm, slurm.settings), build_node_router(slurm.job_files)]
+        if slurm.job_files.engines is not None:
+            routers.append(build_agent_router(slurm.job_files.engines, servers))
     scheduler_uid = None if slurm is None else slurm.settings.scheduler_uid
     settings.app = RequestLimits(build_api(routers), lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
     if slurm is not None:
@@ -247,7 +252,7 @@ def _slurm_jobs(
             "there is no user %s ([slurm] scheduler_user): only administrators' calls count", settings.scheduler_user
         )
     variables = program_environment(instance.root)
-    job_files = JobFiles(database, reservations, _files_engines(instance, settings, reservations))
+    job_files = JobFiles(database, reservations, _files_engines(instance, settings, database, reservations))
     reservations.before_destroy(job_files.let_go)
     return SlurmJobs(
         database,
@@ -263,7 +268,9 @@ def _slurm_jobs(
     )
 
 
-def _files_engines(instance: Instance, slurm: SlurmSettings, reservations: Reservations) -> FilesEngines | None:
+def _files_engines(
+    instance: Instance, slurm: SlurmSettings, database: Database, reservations: Reservations
+) -> PoolEngines | None:
     """What shows files on the nodes of jobs, if a pool has a driver.
 
     Raises
@@ -287,7 +294,11 @@ def _files_engines(instance: Instance, slurm: SlurmSettings, reservations: Reser
     engines = FilesEngines(instance.root / "drivers", settings)
     engines.check()
     engines.begin()
-    return engines
+
+    def server_of(reservation_id: str) -> str | None:
+        return next((row.server for row in database.reservations_of_ids([reservation_id])), None)
+
+    return PoolEngines(engines, AgentCalls(reservations.servers.root_uuid), server_of)
 
 
 async def _watch_server(reservations: Reservations, slurm: SlurmJobs | None, first: tuple[int, int] | None) -> None:

@@ -72,8 +72,7 @@ class JobEnvironment:
 
     def _mount_of(self, name: str) -> Path:
         """Where nodes mount it."""
-        with self._link.admin() as admin:
-            return Path(self._settings.node_folder) / ".mounts" / admin.reservation(name).id
+        return Path(self._settings.node_folder) / ".mounts" / self._job_files.id_of(name)
 
     def _files_path(self, reservation: str) -> Path:
         with self._link.admin() as admin:

@@ -16,7 +16,7 @@ from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
 from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.records import Finding, Severity
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
 from forebay.workflows.manager.core.database.job_table import JobTable
@@ -37,25 +37,30 @@ class JobFiles:
 
     Parameters
     ----------
-    engines : FilesEngines, optional
+    engines : PoolEngines, optional
         None: no pool of the configuration shows files on other nodes.
     """
 
-    def __init__(self, database: Database, reservations: Reservations, engines: FilesEngines | None) -> None:
+    def __init__(self, database: Database, reservations: Reservations, engines: PoolEngines | None) -> None:
         self._table = JobNodeTable(database)
         self._jobs = JobTable(database)
         self._database = database
         self._reservations = reservations
-        self._engines = engines
+        self.engines = engines
         self._turns = NameTurns()
 
     def are_shown(self, reservation: str) -> bool:
         """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
-        row = self._database.reservation(reservation) if self._engines is not None and reservation else None
-        if row is None or row.server:
+        row = self._database.reservation(reservation) if self.engines is not None and reservation else None
+        if row is None:
             return False
         pool = self._reservations.pools.settings.pools.get(row.pool)
         return pool is not None and bool(pool.files_driver)
+
+    def id_of(self, reservation: str) -> str:
+        """Its uuid; "" without such a reservation."""
+        row = self._database.reservation(reservation)
+        return "" if row is None else row.id
 
     def shown_of(self, job: JobRow, directives: Directives) -> list[str]:
         """Names of the reservations of the job whose files its nodes mount."""
@@ -67,8 +72,8 @@ class JobFiles:
         for name in self.shown_of(job, directives):
             info = self._reservations.info(name)
             with self._turns.of(info.id):
-                assert self._engines is not None
-                mounts = self._engines.open(info.id, Path(info.files_path), nodes)
+                assert self.engines is not None
+                mounts = self.engines.open(info.id, Path(info.files_path), nodes)
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 
@@ -99,7 +104,7 @@ class JobFiles:
         rows = [row for row in rows if row.state is not JobNodeState.FENCED]
         if not rows:
             return {"state": "none"}
-        striped = self._id_of(job.reservation) if job.reservation else ""
+        striped = self.id_of(job.reservation) if job.reservation else ""
         return {
             "state": "mount",
             "run": job.run,
@@ -107,7 +112,14 @@ class JobFiles:
             "gid": job.owner_gid,
             "striped": striped if any(row.reservation_id == striped for row in rows) else "",
             "mounts": [
-                {"id": row.reservation_id, "source": row.source, "port": row.port, "tree": row.tree} for row in rows
+                {
+                    "id": row.reservation_id,
+                    "source": row.source,
+                    "port": row.port,
+                    "tree": row.tree,
+                    "home": self._home_of(row.reservation_id),
+                }
+                for row in rows
             ],
         }
 
@@ -155,13 +167,13 @@ class JobFiles:
             with self._turns.of(reservation_id):
                 rows = [row for row in self._of(job) if row.reservation_id == reservation_id]
                 others = self._nodes_of_others(job, reservation_id)
-                if not others and self._engines is not None:
-                    self._engines.stop(reservation_id)  # the fence for all, whatever nodes have said
+                if not others and self.engines is not None:
+                    self.engines.stop(reservation_id)  # the fence for all, whatever nodes have said
                 self._fence([row for row in rows if not row.state.has_let_go], "")
                 # Unless another job uses the same way in.
                 clean = [row.node for row in rows if row.state is JobNodeState.CLEAN and row.node not in others]
-                if others and self._engines is not None:
-                    self._engines.release(reservation_id, clean)
+                if others and self.engines is not None:
+                    self.engines.release(reservation_id, clean)
         return self.unclean(job)
 
     def unclean(self, job: JobRow) -> list[str]:
@@ -190,32 +202,32 @@ class JobFiles:
         self.settle(job)
         for reservation_id in {row.reservation_id for row in self._of(job)}:
             with self._turns.of(reservation_id):
-                if self._engines is not None and not self._nodes_of_others(job, reservation_id):
-                    self._engines.close(reservation_id)
+                if self.engines is not None and not self._nodes_of_others(job, reservation_id):
+                    self.engines.close(reservation_id)
 
     def reconcile(self) -> None:
         """Ends engines that no job needs, and forgets nodes of jobs that are forgotten."""
-        if self._engines is None:
+        if self.engines is None:
             return
-        for reservation_id in self._engines.reservations():
+        for reservation_id in self.engines.reservations():
             with self._turns.of(reservation_id):
                 if not self._needed(reservation_id):
                     _log.warning("files of %s are shown to no job any more", reservation_id)
                     try:
-                        self._engines.close(reservation_id)
+                        self.engines.close(reservation_id)
                     except ForebayError as error:
                         _log.warning("files of %s: %s", reservation_id, error)
-        self._engines.forget_all_but({row.id for row in self._database.reservations()})
+        self.engines.forget_all_but({row.id for row in self._database.reservations()})
         self._table.forget_gone()
 
     def start_ended(self) -> None:
         """Starts engines again whose daemons have ended."""
-        if self._engines is not None:
-            self._engines.start_ended()
+        if self.engines is not None:
+            self.engines.start_ended()
 
     def findings(self) -> list[Finding]:
         """For `forebay doctor`: engines that nodes need and that do not run."""
-        ended = [] if self._engines is None else self._engines.ended()
+        ended = [] if self.engines is None else self.engines.ended()
         return [
             Finding(
                 Severity.PROBLEM,
@@ -228,9 +240,14 @@ class JobFiles:
 
     def let_go(self, reservation: ReservationRow) -> None:
         """The reservation is about to be destroyed, whoever uses it."""
-        if self._engines is not None and reservation.id:
+        if self.engines is not None and reservation.id:
             with self._turns.of(reservation.id):
-                self._engines.forget(reservation.id)
+                # An agent is needed only where it has ever shown something.
+                if reservation.server and not (
+                    self._table.of_reservation(reservation.id) or reservation.id in self.engines.reservations()
+                ):
+                    return
+                self.engines.forget(reservation.id)
 
     def _of(self, job: JobRow) -> list[JobNodeRow]:
         return self._table.of_job(job.id)
@@ -243,8 +260,8 @@ class JobFiles:
         """Of one reservation. The rows change when it is sure."""
         if not rows:
             return
-        if self._engines is not None:
-            self._engines.fence(rows[0].reservation_id, [row.node for row in rows])
+        if self.engines is not None:
+            self.engines.fence(rows[0].reservation_id, [row.node for row in rows])
         for row in rows:
             _log.warning("node %s is fenced from %s%s", row.node, row.tree, f": {reason}" if reason else "")
             self._table.change(row, JobNodeState.FENCED, reason or row.reason)
@@ -268,9 +285,9 @@ class JobFiles:
         job = self._jobs.numbered(row.job_id)
         return job is not None and not job.state.is_final
 
-    def _id_of(self, reservation: str) -> str:
-        row = self._database.reservation(reservation)
-        return "" if row is None else row.id
+    def _home_of(self, reservation_id: str) -> str:
+        """The name of the home's server; "" for the manager's."""
+        return next((row.server for row in self._database.reservations_of_ids([reservation_id])), "")
 
 
 def _listed(nodes: dict[str, str]) -> str:

@@ -25,6 +25,7 @@ from forebay.errors import BusyError, DisconnectedError, ForebayError, NotFoundE
 from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.manager.pool_membership import PoolMembership
 from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.settings import FilesSettings
@@ -54,7 +55,7 @@ class NodeFiles:
     settings: FilesSettings
     scontrol: str
     connect: Callable[[], ManagerClient]
-    is_home: bool  #: the manager runs here
+    home: str | None  #: the server of this node, "" where the manager runs; None: it has none
 
     @classmethod
     def configured(cls, node: str) -> NodeFiles | None:
@@ -79,7 +80,7 @@ class NodeFiles:
             settings,
             slurm.scontrol,
             lambda: ManagerClient(instance),
-            os.path.exists(instance.manager_endpoint),
+            _server_here(instance),
         )
 
     def begin(self, job: str) -> list[str]:
@@ -203,7 +204,7 @@ class NodeFiles:
             client.close()
 
     def _wanted(self, mount: dict[str, Any]) -> Wanted:
-        if self.is_home:
+        if self.home is not None and self.home == mount["home"]:
             return Wanted(str(mount["id"]), str(mount["tree"]), 0)
         return Wanted(str(mount["id"]), str(mount["source"]), int(mount["port"]))
 
@@ -256,6 +257,13 @@ class NodeFiles:
             if _JOB.fullmatch(path.name) and path.name != job and (other := self._known_answer(path.name)):
                 shared |= {mount["id"] for mount in other["mounts"]}
         return [reservation for reservation in reservations if reservation not in shared]
+
+
+def _server_here(instance: Instance) -> str | None:
+    if os.path.exists(instance.manager_endpoint):
+        return ""
+    membership = PoolMembership.read(instance)
+    return None if membership is None or not membership.manager else membership.name
 
 
 def _check(job: str) -> None:

@@ -175,6 +175,10 @@ class ManagerClient(Closing):
         body = {"job": job, "run": run, "node": node, "state": state, "reason": reason}
         return self._ask("POST", "/slurm/nodes/report", body=body)
 
+    def agent_turn(self, turn: Json) -> Json:
+        """Tells what a server's agent shows and has done; what it is to do next."""
+        return self._ask("POST", "/files/agents/turn", body=turn)
+
     def drain(self, reason: str = "", server: str = "") -> Drain:
         """Lets a server make no new reservations; "": the one on the manager's node."""
         answer = self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,7 +14,8 @@ import pytest
 from forebay.errors import NotFoundError, PermissionDeniedError, StorageError
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.files.engines import FilesEngines, NodeMount
+from forebay.workflows.files.engines import NodeMount
+from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import Pool
@@ -88,7 +90,7 @@ def files(database: Database, engines: Engines) -> JobFiles:
         return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files")
 
     reservations = SimpleNamespace(info=info, pools=SimpleNamespace(settings=SimpleNamespace(pools=pools)))
-    return JobFiles(database, cast(Reservations, reservations), cast(FilesEngines, engines))
+    return JobFiles(database, cast(Reservations, reservations), cast(PoolEngines, engines))
 
 
 def job(database: Database, token: str, *persistents: str, capacity: int = 1, pool: str = "") -> JobRow:
@@ -124,7 +126,38 @@ def test_a_node_waits_until_its_export_is_open_and_gets_its_own(database: Databa
     answer = files.answer("17", "n1")
     assert (answer["state"], answer["run"], answer["striped"]) == ("mount", 1, "id-job17")
     (mount,) = answer["mounts"]
-    assert mount == {"id": "id-job17", "source": "home:/n1", "port": 20490, "tree": "/root/job17/files"}
+    assert mount == {
+        "id": "id-job17",
+        "source": "home:/n1",
+        "port": 20490,
+        "tree": "/root/job17/files",
+        "home": "",
+    }
+
+
+def test_files_of_a_home_on_another_server_are_shown_too(database: Database, files: JobFiles) -> None:
+    row = job(database, "17", "mesh", capacity=0)
+    mesh = database.reservation("mesh")
+    assert mesh is not None
+    database.put_reservation(replace(mesh, server="ssd2"))
+    run(database, files, row)
+    (mount,) = files.answer("17", "n1")["mounts"]
+    assert (mount["id"], mount["home"]) == ("id-mesh", "ssd2")
+
+
+def test_a_reservation_that_no_agent_has_shown_is_destroyed_without_one(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = job(database, "17", "mesh", capacity=0)
+    mesh = database.reservation("mesh")
+    assert mesh is not None
+    mesh = replace(mesh, server="ssd2")
+    database.put_reservation(mesh)
+    engines.fails = True  # no agent runs there
+    files.let_go(mesh)
+    run(database, files, row)
+    with pytest.raises(StorageError):
+        files.let_go(mesh)
 
 
 def test_a_node_that_slurm_did_not_list_gets_nothing(database: Database, files: JobFiles) -> None:

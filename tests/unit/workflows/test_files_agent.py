@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the manager to agents of other servers, and which of them an agent carries out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from forebay.errors import (
+    DeadlineExceededError,
+    DisconnectedError,
+    InvalidArgumentError,
+    NotFoundError,
+    RefusedError,
+    StorageError,
+)
+from forebay.instance import Instance
+from forebay.workflows.files import agent as agent_module
+from forebay.workflows.files import agent_calls
+from forebay.workflows.files.agent import Agent, agent_lock
+from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.engines import FilesEngines, NodeMount
+from forebay.workflows.files.pool_engines import PoolEngines
+from forebay.workflows.files.settings import FilesSettings
+
+_ID = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
+_ROOT = "root-of-ssd2"
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+@pytest.fixture
+def calls() -> AgentCalls:
+    def root_uuid(server: str) -> str:
+        if server != "ssd2":
+            raise DisconnectedError(f"server {server} is not in the pool any more")
+        return _ROOT
+
+    return AgentCalls(root_uuid)
+
+
+def turn(calls: AgentCalls, agent: str = "a", answers: dict[int, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """What the agent is to do, once there is something."""
+    while True:
+        said = calls.turn("ssd2", _ROOT, agent, frozenset(), frozenset(), answers or {}, 10.0)
+        if said["calls"] or answers:
+            given: list[dict[str, Any]] = said["calls"]
+            return given
+
+
+def asked(threads: ThreadPoolExecutor, calls: AgentCalls, operation: str, seconds: float = 60.0) -> Future[Any]:
+    return threads.submit(calls.ask, "ssd2", operation, _ID, {}, seconds)
+
+
+def test_a_call_is_taken_and_its_answer_returned(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
+    asking = asked(threads, calls, "stop")
+    (call,) = turn(calls)
+    assert (call["operation"], call["reservation"]) == ("stop", _ID)
+    answering = threads.submit(turn, calls, "a", {call["number"]: {"result": "done", "error": None}})
+    assert asking.result() == "done"
+    asking = asked(threads, calls, "fence")  # which ends the agent's wait
+    (call,) = answering.result() or turn(calls)
+    failure = {"code": "io_error", "what": "its disk does not answer", "where": ""}
+    threads.submit(turn, calls, "a", {call["number"]: {"error": failure}})
+    with pytest.raises(StorageError, match="does not answer"):
+        asking.result()
+    asked(threads, calls, "stop").cancel()
+
+
+# crash-matrix: Files of a home on another server | `forebay agent`, killed with a call that it has taken | the next agent of that server gets the call
+def test_what_a_killed_agent_has_taken_goes_to_the_next_one_in_order(
+    threads: ThreadPoolExecutor, calls: AgentCalls
+) -> None:
+    first = asked(threads, calls, "open")
+    (opened,) = turn(calls)
+    second = asked(threads, calls, "fence")
+    (fenced,) = turn(calls)
+    again = turn(calls, "b")
+    assert again == [opened, fenced]
+    done = {call["number"]: {"result": call["operation"], "error": None} for call in again}
+    threads.submit(calls.turn, "ssd2", _ROOT, "b", frozenset(), frozenset(), done, 0.0)
+    assert (first.result(), second.result()) == ("open", "fence")
+
+
+def test_an_agent_that_was_replaced_is_given_nothing(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
+    old = threads.submit(calls.turn, "ssd2", _ROOT, "a", frozenset(), frozenset(), {}, 10.0)
+    while not calls._waiting:
+        pass
+    new = threads.submit(calls.turn, "ssd2", _ROOT, "b", frozenset(), frozenset(), {}, 10.0)
+    assert old.result()["calls"] == []
+    asking = asked(threads, calls, "stop")
+    (call,) = new.result()["calls"]
+    calls.turn("ssd2", _ROOT, "b", frozenset(), frozenset(), {call["number"]: {"result": None}}, 0.0)
+    assert asking.result() is None
+
+
+def test_a_call_without_an_agent_fails_and_is_forgotten(calls: AgentCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_calls, "_TAKEN_SECONDS_MAX", 0.01)
+    with pytest.raises(DisconnectedError, match="forebay agent"):
+        calls.ask("ssd2", "open", _ID, {}, 10.0)
+    assert calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {}, 0.0)["calls"] == []
+
+
+def test_a_late_answer_is_for_nobody(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
+    asking = asked(threads, calls, "open", 0.0)
+    (call,) = turn(calls)
+    with pytest.raises(DeadlineExceededError):
+        asking.result()
+    later = asked(threads, calls, "stop")
+    (stop,) = turn(calls, answers={call["number"]: {"result": None}}) or turn(calls)
+    assert (stop["operation"], later.done()) == ("stop", False)
+    calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {stop["number"]: {"result": "stopped"}}, 0.0)
+    assert later.result() == "stopped"
+
+
+def test_an_agent_of_another_root_or_server_is_refused(calls: AgentCalls) -> None:
+    with pytest.raises(RefusedError, match="another root"):
+        calls.turn("ssd2", "an old copy", "a", frozenset(), frozenset(), {}, 0.0)
+    with pytest.raises(DisconnectedError):
+        calls.turn("ssd9", _ROOT, "a", frozenset(), frozenset(), {}, 0.0)
+
+
+def test_only_so_many_agents_wait_with_the_manager(calls: AgentCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_calls, "_WAITING_MAX", 0)
+    said = calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {}, 10.0)
+    assert said["calls"] == []
+    assert said["pause_seconds"] > 0
+
+
+def test_what_is_left_of_a_reservation_that_is_gone_is_asked_of_the_agent_that_shows_it(
+    threads: ThreadPoolExecutor, calls: AgentCalls, tmp_path: Path
+) -> None:
+    engines = PoolEngines(FilesEngines(tmp_path, FilesSettings()), calls, lambda _: None)
+    engines.close(_ID)  # nobody has it
+    calls.turn("ssd2", _ROOT, "a", frozenset({_ID}), frozenset({_ID}), {}, 0.0)
+    assert (engines.reservations(), engines.ended()) == ([_ID], [_ID])
+    closing = threads.submit(engines.close, _ID)
+    (call,) = turn(calls)
+    assert call["operation"] == "close"
+    calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {call["number"]: {"result": None}}, 0.0)
+    closing.result()
+    assert engines.reservations() == []
+
+
+class Engines:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.hold = threading.Event()
+        self.hold.set()
+        self.begun = threading.Event()
+
+    def open(self, reservation: str, tree: Path, nodes: dict[str, str]) -> dict[str, NodeMount]:
+        self.begun.set()
+        assert self.hold.wait(60)
+        self.calls.append(f"open {tree}")
+        return {node: NodeMount(f"home:/{node}", 700) for node in nodes}
+
+    def stop(self, reservation: str) -> None:
+        self.calls.append("stop")
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def reservations(self) -> list[str]:
+        return []
+
+    def ended(self) -> list[str]:
+        return []
+
+    def start_ended(self) -> None:
+        """Nothing has."""
+
+    def forget_all_but(self, reservations: set[str]) -> None:
+        """Nothing is kept."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[Engines]]:
+    """An agent whose server is the home of one reservation and has a share of another; its engines, each run's."""
+    engines: list[Engines] = []
+
+    def make(*_: object) -> Engines:
+        engines.append(Engines())
+        return engines[-1]
+
+    class Admin:
+        def __init__(self, *_: object, **__: object) -> None: ...
+        def __enter__(self) -> Admin:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def server(self) -> SimpleNamespace:
+            return SimpleNamespace(uuid=_ROOT)
+
+        def reservations(self) -> list[SimpleNamespace]:
+            return [
+                SimpleNamespace(id=_ID, home=True, files_path="/ssd/files"),
+                SimpleNamespace(id=_ID.replace("5b", "6c"), home=False, files_path="/ssd/share"),
+            ]
+
+    monkeypatch.setattr(agent_module, "FilesEngines", make)
+    monkeypatch.setattr(agent_module, "Admin", Admin)
+    (tmp_path / "drivers").mkdir()
+    return Agent(Instance(tmp_path), "ssd2", FilesSettings()), engines
+
+
+def call(operation: str, number: int = 1, reservation: str = _ID) -> dict[str, Any]:
+    return {"number": number, "operation": operation, "reservation": reservation, "nodes": {"n1": "10.0.0.1"}}
+
+
+def carry_out(agent: Agent, wanted: dict[str, Any]) -> dict[str, Any]:
+    work = agent._work_for("manager", 1)
+    work.latest[wanted["reservation"]] = wanted["number"]
+    work.under_way += 1
+    agent._carry_out(wanted, work)
+    return work.answers.pop(wanted["number"])
+
+
+def test_an_agent_shows_the_tree_that_its_own_server_says(made: tuple[Agent, list[Engines]]) -> None:
+    agent, engines = made
+    wanted = call("open") | {"tree": "/etc"}
+    assert carry_out(agent, wanted) == {"result": {"n1": {"source": "home:/n1", "port": 700}}}
+    assert engines[-1].calls == ["begin", "open /ssd/files"]
+
+
+@pytest.mark.parametrize("reservation", [_ID.replace("5b", "6c"), _ID.replace("5b", "7d")])
+def test_an_agent_shows_nothing_of_which_its_server_is_not_the_home(
+    made: tuple[Agent, list[Engines]], reservation: str
+) -> None:
+    agent, engines = made
+    answer = carry_out(agent, call("open", reservation=reservation))
+    assert answer["error"]["code"] == NotFoundError("").code.value
+    assert engines[-1].calls == ["begin"]
+
+
+@pytest.mark.parametrize("wanted", [call("remove"), call("stop", reservation="../../etc")])
+def test_an_agent_does_nothing_else(made: tuple[Agent, list[Engines]], wanted: dict[str, Any]) -> None:
+    agent, engines = made
+    assert carry_out(agent, wanted)["error"]["code"] == InvalidArgumentError("").code.value
+    assert engines[-1].calls == ["begin"]
+
+
+# crash-matrix: Files of a home on another server | the manager, killed and started again while a call of it is under way | its agent does nothing more of what the earlier run said
+def test_an_older_manager_says_nothing_to_an_agent(made: tuple[Agent, list[Engines]]) -> None:
+    agent, engines = made
+    before = agent._work_for("manager", 4)
+    assert agent._work_for("manager", 4) is before
+    assert agent._work_for("manager", 5) is not before
+    assert engines[-1].calls == ["begin"]  # operations of the engines before are refused from now on
+    with pytest.raises(RefusedError, match="newer manager"):
+        agent._work_for("manager", 4)
+    assert agent._work_for("another", 1) is not before
+
+
+def test_a_call_that_comes_to_its_turn_after_a_later_one_does_nothing(
+    made: tuple[Agent, list[Engines]], threads: ThreadPoolExecutor
+) -> None:
+    agent, engines = made
+    work = agent._work_for("manager", 1)
+    engines[-1].hold.clear()
+    work.latest[_ID] = 1
+    first = threads.submit(agent._carry_out, call("open", 1), work)
+    assert engines[-1].begun.wait(60)
+    work.latest[_ID] = 3  # 2 waits for its turn, as 3 does
+    engines[-1].hold.set()
+    first.result()
+    agent._carry_out(call("stop", 3), work)
+    agent._carry_out(call("open", 2), work)
+    assert engines[-1].calls == ["begin", "open /ssd/files", "stop"]
+    assert "later call" in work.answers[2]["error"]["what"]
+
+
+def test_an_agent_tells_what_it_has_done_at_its_next_turn(
+    made: tuple[Agent, list[Engines]], threads: ThreadPoolExecutor
+) -> None:
+    agent, engines = made
+    turns: list[dict[str, Any]] = []
+
+    class Client:
+        def agent_turn(self, said: dict[str, Any]) -> dict[str, Any]:
+            turns.append(said)
+            calls = [call("stop", 7)] if len(turns) == 1 else []
+            return {"manager": "manager", "incarnation": 1, "calls": calls, "pause_seconds": 0.0}
+
+        def close(self) -> None: ...
+
+    agent._connect = cast(Callable[[], Any], Client)
+    with ThreadPoolExecutor(1) as workers:
+        agent._take_turn(workers)
+    agent._take_turn(threads)
+    assert (turns[0]["server"], turns[0]["root_uuid"], turns[0]["answers"]) == ("ssd2", _ROOT, [])
+    assert turns[1]["answers"] == [{"number": 7, "result": None}]
+    agent._take_turn(threads)
+    assert turns[2]["answers"] == []
+    assert engines[-1].calls == ["begin", "stop"]
+
+
+def test_there_is_one_agent_for_a_server(tmp_path: Path) -> None:
+    with (
+        agent_lock(tmp_path / "drivers"),
+        pytest.raises(Exception, match="another agent"),
+        agent_lock(tmp_path / "drivers"),
+    ):
+        pass
+    with agent_lock(tmp_path / "drivers"):
+        pass

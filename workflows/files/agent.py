@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay agent`: carries out driver operations on a server of a pool, for its manager, as root.
+
+It asks the manager for what is to be done, by way of its own server, which introduces it. It takes calls about
+reservations that its own server has alone, and looks up their trees there. docs/design/files-on-nodes.md has the rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forebay.admin import Admin
+from forebay.errors import (
+    BusyError,
+    CorruptError,
+    ForebayError,
+    InvalidArgumentError,
+    NotFoundError,
+    RefusedError,
+)
+from forebay.fail_point import fail_point
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
+from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.files.settings import FilesSettings
+from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.staging.publication import write_whole
+
+__all__ = ["Agent", "agent_lock"]
+
+_log = logging.getLogger("forebay.agent")
+
+_ID = re.compile(r"[0-9a-f-]{8,64}")
+_WAIT_SECONDS = 10.0
+#: While calls are under way their answers are looked for so often.
+_BUSY_WAIT_SECONDS = 0.2
+_AWAY_SECONDS = 1.0
+_CALLS_AT_ONCE = 4
+_KEEPER_SECONDS = 1.0
+_LOCK_NAME = "agent.lock"
+_MANAGER_NAME = "agent.manager"
+
+
+@contextlib.contextmanager
+def agent_lock(drivers: Path) -> Iterator[None]:
+    """BusyError if another agent serves this root."""
+    drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(drivers / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError("another agent runs for this server", str(drivers)) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one run of the manager has asked for."""
+
+    engines: FilesEngines
+    latest: dict[str, int] = field(default_factory=dict)  #: number of the newest call about each reservation
+    answers: dict[int, dict[str, Any]] = field(default_factory=dict)  #: that the manager has not got
+    under_way: int = 0
+
+
+class Agent:
+    """That of one server's root.
+
+    Parameters
+    ----------
+    server : str
+        Its name in the pool.
+    connect : callable
+        To the manager; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        server: str,
+        settings: FilesSettings,
+        connect: Callable[[], ManagerClient] | None = None,
+    ) -> None:
+        self._instance = instance
+        self._server = server
+        self._settings = settings
+        self._connect = connect or (lambda: ManagerClient(instance))
+        self._drivers = instance.root / "drivers"
+        self._run = secrets.token_hex(8)
+        self._turns = NameTurns()
+        self._client: ManagerClient | None = None
+        self._lock = threading.Lock()  # Guards what is in `_work`.
+        self._work = _Work(FilesEngines(self._drivers, settings))
+        self._away = "not asked yet"  #: why the manager cannot be asked
+
+    def check(self) -> None:
+        """UnsupportedError, naming the package, if a program is missing that shows files."""
+        self._work.engines.check()
+
+    def run(self, stop: threading.Event) -> None:
+        """Serves the manager until it is told to stop. Who calls holds `agent_lock`."""
+        self._work.engines.begin()
+        keeper = threading.Thread(target=self._keep_running, args=(stop,), name="keeper", daemon=True)
+        keeper.start()
+        with ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="call") as workers:
+            try:
+                while not stop.is_set():
+                    stop.wait(self._try_turn(workers))
+            finally:
+                stop.set()
+                self._disconnect()
+        keeper.join()
+
+    def _try_turn(self, workers: ThreadPoolExecutor) -> float:
+        try:
+            pause = self._take_turn(workers)
+            self._forget_gone()
+            if self._away:
+                self._away = ""
+                _log.info("the manager is there")
+            return pause
+        except ForebayError as error:
+            if str(error) != self._away:
+                self._away = str(error)
+                _log.warning("%s", error)
+            self._disconnect()
+            return _AWAY_SECONDS
+
+    def _take_turn(self, workers: ThreadPoolExecutor) -> float:
+        """Tells what was done, takes what is to be done next, and begins it. How long to wait before the next turn."""
+        work = self._work
+        with self._lock:
+            answers = dict(work.answers)
+            is_busy = work.under_way > 0
+        with Admin(self._instance, server="") as admin:
+            root_uuid = admin.server().uuid
+        if self._client is None:
+            self._client = self._connect()
+        said = self._client.agent_turn(
+            {
+                "server": self._server,
+                "root_uuid": root_uuid,
+                "agent": self._run,
+                "shown": work.engines.reservations(),
+                "ended": work.engines.ended(),
+                "answers": [{"number": number, **answer} for number, answer in answers.items()],
+                "wait_seconds": _BUSY_WAIT_SECONDS if is_busy else _WAIT_SECONDS,
+            }
+        )
+        if said["calls"]:
+            fail_point("agent.taken")
+        with self._lock:
+            for number in answers:
+                del work.answers[number]
+        work = self._work_for(str(said["manager"]), int(said["incarnation"]))
+        with self._lock:
+            work.under_way += len(said["calls"])
+            for call in said["calls"]:
+                work.latest[str(call["reservation"])] = int(call["number"])
+        for call in said["calls"]:
+            workers.submit(self._carry_out, call, work)
+        return float(said["pause_seconds"])
+
+    def _keep_running(self, stop: threading.Event) -> None:
+        """Starts what has ended, whether the manager is there or not."""
+        while not stop.wait(_KEEPER_SECONDS):
+            try:
+                self._work.engines.start_ended()
+            except Exception:
+                _log.exception("looking after NFS servers failed")  # they would never be looked after again
+
+    def _forget_gone(self) -> None:
+        """Of what its server has no more, and is closed, nothing is kept."""
+        with Admin(self._instance, server="") as admin:
+            self._work.engines.forget_all_but({info.id for info in admin.reservations()})
+
+    def _disconnect(self) -> None:
+        """The next turn connects again."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _work_for(self, manager: str, incarnation: int) -> _Work:
+        """From now on what earlier managers have said does nothing, what is under way too.
+
+        Raises
+        ------
+        RefusedError
+            A newer run of this manager was here.
+        """
+        path = self._drivers / _MANAGER_NAME
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            before = (str(known["manager"]), int(known["incarnation"]))
+        except FileNotFoundError:
+            before = ("", 0)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptError(f"this does not say which manager the agent works for ({error})", str(path)) from None
+        if before[0] == manager and before[1] > incarnation:
+            raise RefusedError("a newer manager has taken over; what this one says does nothing", self._server)
+        if before != (manager, incarnation):
+            write_whole(path, json.dumps({"manager": manager, "incarnation": incarnation}) + "\n", mode=0o600)
+            engines = FilesEngines(self._drivers, self._settings)
+            engines.begin()
+            self._work = _Work(engines)
+        return self._work
+
+    def _carry_out(self, call: dict[str, Any], work: _Work) -> None:
+        number, reservation = int(call["number"]), str(call["reservation"])
+        answer: dict[str, Any]
+        try:
+            with self._turns.of(reservation):
+                with self._lock:
+                    is_latest = work.latest.get(reservation) == number
+                if not is_latest:
+                    raise RefusedError("a later call about these files has come; this one does nothing", reservation)
+                answer = {"result": self._done(call, work.engines)}
+        except ForebayError as error:
+            answer = {"error": {"code": error.code.value, "what": error.what, "where": error.where}}
+        except Exception:
+            _log.exception("a call of the manager's")
+            answer = {"error": {"code": "internal", "what": "the agent failed; see its log", "where": self._server}}
+        fail_point("agent.done")
+        with self._lock:
+            if work.latest.get(reservation) == number:
+                del work.latest[reservation]
+            work.under_way -= 1
+            work.answers[number] = answer
+
+    def _done(self, call: dict[str, Any], engines: FilesEngines) -> Any:
+        operation, reservation = str(call["operation"]), str(call["reservation"])
+        if _ID.fullmatch(reservation) is None:
+            raise InvalidArgumentError("this is no reservation's uuid")
+        _log.info("%s of %s", operation, reservation)
+        match operation:
+            case "open":
+                mounts = engines.open(reservation, self._tree_of(reservation), dict(call["nodes"]))
+                return {node: {"source": mount.source, "port": mount.port} for node, mount in mounts.items()}
+            case "fence":
+                engines.fence(reservation, list(call["nodes"]))
+            case "release":
+                engines.release(reservation, list(call["nodes"]))
+            case "stop":
+                engines.stop(reservation)
+            case "close":
+                engines.close(reservation)
+            case "forget":
+                engines.forget(reservation)
+            case _:
+                raise InvalidArgumentError(f"there is no call {operation[:40]}")
+        return None
+
+    def _tree_of(self, reservation: str) -> Path:
+        """As the own server says.
+
+        Raises
+        ------
+        NotFoundError
+            It is not the home of such a reservation.
+        """
+        with Admin(self._instance, server="") as admin:
+            for info in admin.reservations():
+                if info.id == reservation and info.home:
+                    return Path(info.files_path)
+        raise NotFoundError(f"server {self._server} is not the home of this reservation", reservation)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager's side of the agents: calls wait here until the agent of their server takes them, and has answered.
+
+An agent asks for its next call; nobody connects to an agent. docs/design/files-on-nodes.md has the rules.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forebay.errors import DeadlineExceededError, DisconnectedError, RefusedError, error_of_code
+
+__all__ = ["AgentCalls"]
+
+#: How long a call waits for an agent to take it.
+_TAKEN_SECONDS_MAX = 10.0
+#: One that has not asked for so long is away: nobody waits for it.
+_AWAY_SECONDS = 30.0
+#: So many agents wait here for something to do: a user's requests from other nodes are limited.
+_WAITING_MAX = 16
+_TURN_SECONDS_MAX = 10.0
+#: How long an agent that may not wait here does so by itself.
+_PAUSE_SECONDS = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    number: int
+    document: dict[str, Any]
+    taken: bool = False
+    answer: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class _Server:
+    """What is known of one server's agent."""
+
+    seen_at: float  #: when it asked last, by the monotonic clock; at first the manager's start
+    agent: str = ""  #: which run of it, as it says
+    shown: frozenset[str] = frozenset()  #: reservations of which its drivers have something
+    ended: frozenset[str] = frozenset()  #: those whose daemons do not run
+    to_take: deque[_Call] = field(default_factory=deque)
+    taken: dict[int, _Call] = field(default_factory=dict)
+
+
+class AgentCalls:
+    """Those of one manager. Usable from several threads.
+
+    Parameters
+    ----------
+    root_uuid : callable
+        Of the root that a server of this name has; DisconnectedError if there is no such server.
+    """
+
+    def __init__(self, root_uuid: Callable[[str], str]) -> None:
+        self._root_uuid = root_uuid
+        self._changed = threading.Condition()  # Guards what follows.
+        self._servers: dict[str, _Server] = {}
+        self._numbers = 0
+        self._begun_at = time.monotonic()
+        self._waiting = 0
+
+    def ask(self, server: str, operation: str, reservation: str, values: dict[str, Any], seconds: float) -> Any:
+        """Has the agent of the server carry it out, and returns what it says.
+
+        Raises
+        ------
+        ForebayError
+            What the agent raises.
+        DisconnectedError
+            No agent takes it.
+        DeadlineExceededError
+            It is not done in time. The agent may still be at it; whatever it is asked next comes after it.
+        """
+        with self._changed:
+            self._numbers += 1
+            document = {"number": self._numbers, "operation": operation, "reservation": reservation, **values}
+            call = _Call(self._numbers, document)
+            known = self._known(server)
+            known.to_take.append(call)
+            self._changed.notify_all()
+            seconds_max = _TAKEN_SECONDS_MAX if time.monotonic() - known.seen_at < _AWAY_SECONDS else 0.0
+            try:
+                if not self._changed.wait_for(lambda: call.taken, seconds_max):
+                    raise DisconnectedError(
+                        f"no agent runs on server {server}; start `forebay agent` there, as root", reservation
+                    )
+                if not self._changed.wait_for(lambda: call.answer is not None, seconds):
+                    raise DeadlineExceededError(f"{operation} of files on server {server} is not done in time")
+            finally:
+                # Nobody waits for it any more.
+                if call in known.to_take:
+                    known.to_take.remove(call)
+                known.taken.pop(call.number, None)
+        assert call.answer is not None
+        if (failure := call.answer.get("error")) is not None:
+            raise error_of_code(str(failure["code"]), str(failure["what"]), str(failure["where"]))
+        return call.answer.get("result")
+
+    def turn(
+        self,
+        server: str,
+        root_uuid: str,
+        agent: str,
+        shown: frozenset[str],
+        ended: frozenset[str],
+        answers: Mapping[int, Mapping[str, Any]],
+        wait_seconds: float,
+    ) -> dict[str, Any]:
+        """An agent's request: takes its answers, and gives what it is to do next, if there is something in time.
+
+        Parameters
+        ----------
+        agent : str
+            Which run of the agent asks. What an earlier one took and did not answer goes to this one.
+
+        Raises
+        ------
+        RefusedError
+            The server of this name has another root.
+        """
+        if self._root_uuid(server) != root_uuid:
+            raise RefusedError(f"server {server} of the pool has another root than the one that this agent serves")
+        with self._changed:
+            known = self._known(server)
+            known.seen_at = time.monotonic()
+            for number, answer in answers.items():
+                if (call := known.taken.pop(number, None)) is not None:
+                    call.answer = answer
+            if known.agent != agent:
+                known.agent = agent
+                known.to_take.extendleft(sorted(known.taken.values(), key=lambda call: -call.number))
+                known.taken.clear()
+            known.shown, known.ended = shown, ended
+            self._changed.notify_all()
+            if not known.to_take:
+                if self._waiting >= _WAITING_MAX:
+                    return {"calls": [], "pause_seconds": _PAUSE_SECONDS}
+                self._waiting += 1
+                try:
+                    self._changed.wait_for(
+                        lambda: known.agent != agent or known.to_take, min(wait_seconds, _TURN_SECONDS_MAX)
+                    )
+                finally:
+                    self._waiting -= 1
+                    known.seen_at = time.monotonic()
+            if known.agent != agent:
+                return {"calls": [], "pause_seconds": _PAUSE_SECONDS}
+            calls = list(known.to_take)
+            known.to_take.clear()
+            for call in calls:
+                call.taken = True
+                known.taken[call.number] = call
+            self._changed.notify_all()
+            return {"calls": [call.document for call in calls], "pause_seconds": 0.0}
+
+    def server_showing(self, reservation: str) -> str | None:
+        """Whose drivers have something of the reservation, as its agent last said; None: nobody's in the pool."""
+        with self._changed:
+            names = [name for name, known in self._servers.items() if reservation in known.shown]
+        for name in names:
+            try:
+                self._root_uuid(name)
+                return name
+            except DisconnectedError:  # it was given up
+                with self._changed:
+                    self._servers.pop(name, None)
+        return None
+
+    def shown(self) -> frozenset[str]:
+        """Reservations of which agents' drivers have something, as they last said."""
+        with self._changed:
+            return frozenset().union(*(known.shown for known in self._servers.values()))
+
+    def ended(self) -> frozenset[str]:
+        """Those whose daemons do not run although nodes need them."""
+        with self._changed:
+            return frozenset().union(*(known.ended for known in self._servers.values()))
+
+    def _known(self, server: str) -> _Server:
+        return self._servers.setdefault(server, _Server(self._begun_at))

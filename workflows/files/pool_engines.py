@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of all servers of a pool: the manager shows those of its own server itself, and asks the agents of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
+
+__all__ = ["PoolEngines"]
+
+
+class PoolEngines:
+    """As `FilesEngines`, for homes everywhere. Usable from several threads.
+
+    Parameters
+    ----------
+    server_of : callable
+        The home of the reservation with this uuid, "" for the manager's own server; None: there is no such reservation.
+    """
+
+    def __init__(self, own: FilesEngines, agents: AgentCalls, server_of: Callable[[str], str | None]) -> None:
+        self._own = own
+        self.agents = agents
+        self._server_of = server_of
+
+    @property
+    def incarnation(self) -> int:
+        """That of this manager."""
+        return self._own.incarnation
+
+    def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
+        """Shows the tree to these nodes; raises as `FilesEngines.open`, and DisconnectedError without an agent."""
+        if not (server := self._server(reservation)):
+            return self._own.open(reservation, tree, nodes)
+        mounts = self._ask(server, "open", reservation, nodes=dict(nodes))
+        return {node: NodeMount(str(mount["source"]), int(mount["port"])) for node, mount in mounts.items()}
+
+    def fence(self, reservation: str, nodes: Sequence[str]) -> None:
+        """Takes these nodes' ways in, as `FilesEngines.fence`."""
+        if not (server := self._server(reservation)):
+            self._own.fence(reservation, nodes)
+        elif nodes:
+            self._ask(server, "fence", reservation, nodes=list(nodes))
+
+    def release(self, reservation: str, nodes: Sequence[str]) -> None:
+        """Closes the ways in of nodes that have unmounted."""
+        if not (server := self._server(reservation)):
+            self._own.release(reservation, nodes)
+        elif nodes:
+            self._ask(server, "release", reservation, nodes=list(nodes))
+
+    def stop(self, reservation: str) -> None:
+        """Takes all nodes' ways in."""
+        self._take_away("stop", reservation)
+
+    def close(self, reservation: str) -> None:
+        """Ends the engine, for all nodes."""
+        self._take_away("close", reservation)
+
+    def forget(self, reservation: str) -> None:
+        """As `close`, of a reservation that goes for good."""
+        self._take_away("forget", reservation)
+
+    def forget_all_but(self, reservations: Collection[str]) -> None:
+        """Of others that are closed nothing is kept. Agents see by themselves which their servers have."""
+        self._own.forget_all_but(reservations)
+
+    def reservations(self) -> list[str]:
+        """All of which a driver has something, as far as agents have said."""
+        return sorted({*self._own.reservations(), *self.agents.shown()})
+
+    def start_ended(self) -> None:
+        """Starts engines of the own server again whose daemons have ended; agents do that by themselves."""
+        self._own.start_ended()
+
+    def ended(self) -> list[str]:
+        """Reservations that nodes need, and whose daemons do not run."""
+        return sorted({*self._own.ended(), *self.agents.ended()})
+
+    def _server(self, reservation: str) -> str:
+        """Also of one that is gone, where an agent has something of it."""
+        server = self._server_of(reservation)
+        if server is None and not self._own.has(reservation):
+            server = self.agents.server_showing(reservation)
+        return server or ""
+
+    def _take_away(self, call: str, reservation: str) -> None:
+        if server := self._server(reservation):
+            self._ask(server, call, reservation)
+        else:
+            getattr(self._own, call)(reservation)
+
+    def _ask(self, server: str, call: str, reservation: str, **values: Any) -> Any:
+        seconds = CALL_OPERATIONS[call] * self._own.operation_seconds_max
+        return self.agents.ask(server, call, reservation, values, seconds)
