@@ -204,7 +204,7 @@ class NodeFiles:
             client.close()
 
     def _wanted(self, mount: dict[str, Any]) -> Wanted:
-        if self.home is not None and self.home == mount["home"]:
+        if self.home is not None and self.home == mount.get("home", ""):
             return Wanted(str(mount["id"]), str(mount["tree"]), 0)
         return Wanted(str(mount["id"]), str(mount["source"]), int(mount["port"]))
 

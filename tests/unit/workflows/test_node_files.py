@@ -123,7 +123,7 @@ def node(tmp_path: Path, kernel: Kernel, manager: Manager) -> NodeFiles:
     asked = {"mounter": kernel.mount, "unmounter": kernel.unmount, "sealer": kernel.seal}
     mounts = NodeMounts(tmp_path / "node", **asked, table=kernel.table)  # type: ignore[arg-type]
     settings = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=30.0, end_seconds_max=30.0)
-    return NodeFiles("n1", mounts, settings, "/nonexistent/scontrol", lambda: cast(ManagerClient, manager), False)
+    return NodeFiles("n1", mounts, settings, "/nonexistent/scontrol", lambda: cast(ManagerClient, manager), None)
 
 
 def test_a_job_is_mounted_linked_and_both_go_again(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
