@@ -145,7 +145,10 @@ def test_what_is_left_of_a_reservation_that_is_gone_is_asked_of_the_agent_that_s
     calls.turn("ssd2", _ROOT, "a", frozenset({_ID}), frozenset({_ID}), {}, 0.0)
     assert (engines.reservations(), engines.ended()) == ([_ID], [_ID])
     closing = threads.submit(engines.close, _ID)
-    (call,) = turn(calls)
+    shown = frozenset({_ID})
+    while not (taken := calls.turn("ssd2", _ROOT, "a", shown, shown, {}, 10.0)["calls"]):
+        pass
+    (call,) = taken
     assert call["operation"] == "close"
     calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {call["number"]: {"result": None}}, 0.0)
     closing.result()
