@@ -33,6 +33,8 @@ from forebay.errors import (
 from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.manager.pool_membership import PoolMembership
+from forebay.workflows.files.agent_proof import agent_proof
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.name_turns import NameTurns
@@ -73,9 +75,11 @@ class _Work:
     """What one run of the manager has asked for."""
 
     engines: FilesEngines
+    manager: str = ""  #: the uuid of its root; "": none has asked
+    incarnation: int = 0
     latest: dict[str, int] = field(default_factory=dict)  #: number of the newest call about each reservation
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)  #: that the manager has not got
-    under_way: int = 0
+    under_way: set[int] = field(default_factory=set)
 
 
 class Agent:
@@ -83,8 +87,8 @@ class Agent:
 
     Parameters
     ----------
-    server : str
-        Its name in the pool.
+    membership : PoolMembership
+        Of its server in the pool.
     connect : callable
         To the manager; tests bring their own.
     """
@@ -92,12 +96,13 @@ class Agent:
     def __init__(
         self,
         instance: Instance,
-        server: str,
+        membership: PoolMembership,
         settings: FilesSettings,
         connect: Callable[[], ManagerClient] | None = None,
     ) -> None:
         self._instance = instance
-        self._server = server
+        self._server = membership.name
+        self._key = membership.key
         self._settings = settings
         self._connect = connect or (lambda: ManagerClient(instance))
         self._drivers = instance.root / "drivers"
@@ -146,7 +151,7 @@ class Agent:
         work = self._work
         with self._lock:
             answers = dict(work.answers)
-            is_busy = work.under_way > 0
+            under_way = sorted(work.under_way)
         with Admin(self._instance, server="") as admin:
             root_uuid = admin.server().uuid
         if self._client is None:
@@ -156,10 +161,14 @@ class Agent:
                 "server": self._server,
                 "root_uuid": root_uuid,
                 "agent": self._run,
+                "proof": agent_proof(self._key, self._server, root_uuid, self._run),
+                "manager": work.manager,
+                "incarnation": work.incarnation,
                 "shown": work.engines.reservations(),
                 "ended": work.engines.ended(),
                 "answers": [{"number": number, **answer} for number, answer in answers.items()],
-                "wait_seconds": _BUSY_WAIT_SECONDS if is_busy else _WAIT_SECONDS,
+                "under_way": under_way,
+                "wait_seconds": _BUSY_WAIT_SECONDS if under_way else _WAIT_SECONDS,
             }
         )
         if said["calls"]:
@@ -169,8 +178,8 @@ class Agent:
                 del work.answers[number]
         work = self._work_for(str(said["manager"]), int(said["incarnation"]))
         with self._lock:
-            work.under_way += len(said["calls"])
             for call in said["calls"]:
+                work.under_way.add(int(call["number"]))
                 work.latest[str(call["reservation"])] = int(call["number"])
         for call in said["calls"]:
             workers.submit(self._carry_out, call, work)
@@ -203,6 +212,9 @@ class Agent:
         RefusedError
             A newer run of this manager was here.
         """
+        now = (manager, incarnation)
+        if (self._work.manager, self._work.incarnation) == now:
+            return self._work
         path = self._drivers / _MANAGER_NAME
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
@@ -213,11 +225,13 @@ class Agent:
             raise CorruptError(f"this does not say which manager the agent works for ({error})", str(path)) from None
         if before[0] == manager and before[1] > incarnation:
             raise RefusedError("a newer manager has taken over; what this one says does nothing", self._server)
-        if before != (manager, incarnation):
-            write_whole(path, json.dumps({"manager": manager, "incarnation": incarnation}) + "\n", mode=0o600)
-            engines = FilesEngines(self._drivers, self._settings)
-            engines.begin()
-            self._work = _Work(engines)
+        if before == now:  # that of the agent before this one
+            self._work.manager, self._work.incarnation = now
+            return self._work
+        write_whole(path, json.dumps({"manager": manager, "incarnation": incarnation}) + "\n", mode=0o600)
+        engines = FilesEngines(self._drivers, self._settings)
+        engines.begin()
+        self._work = _Work(engines, manager, incarnation)
         return self._work
 
     def _carry_out(self, call: dict[str, Any], work: _Work) -> None:
@@ -239,7 +253,7 @@ class Agent:
         with self._lock:
             if work.latest.get(reservation) == number:
                 del work.latest[reservation]
-            work.under_way -= 1
+            work.under_way.discard(number)
             work.answers[number] = answer
 
     def _done(self, call: dict[str, Any], engines: FilesEngines) -> Any:

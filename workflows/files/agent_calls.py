@@ -15,7 +15,7 @@ from typing import Any
 
 from forebay.errors import DeadlineExceededError, DisconnectedError, RefusedError, error_of_code
 
-__all__ = ["AgentCalls"]
+__all__ = ["AgentCalls", "Turn"]
 
 #: How long a call waits for an agent to take it.
 _TAKEN_SECONDS_MAX = 10.0
@@ -26,6 +26,20 @@ _WAITING_MAX = 16
 _TURN_SECONDS_MAX = 10.0
 #: How long an agent that may not wait here does so by itself.
 _PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an agent says of itself when it asks for what it is to do next."""
+
+    server: str
+    root_uuid: str
+    agent: str  #: another one for each run of the agent
+    shown: frozenset[str] = frozenset()  #: reservations of which its drivers have something
+    ended: frozenset[str] = frozenset()  #: those whose daemons do not run
+    under_way: frozenset[int] = frozenset()  #: calls of this manager that it has taken and not answered
+    answers: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  #: to calls of this manager
+    wait_seconds: float = 0.0  #: how long it waits for something to do
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +55,7 @@ class _Server:
     """What is known of one server's agent."""
 
     seen_at: float  #: when it asked last, by the monotonic clock; at first the manager's start
-    agent: str = ""  #: which run of it, as it says
+    turns: int = 0  #: that it has begun
     shown: frozenset[str] = frozenset()  #: reservations of which its drivers have something
     ended: frozenset[str] = frozenset()  #: those whose daemons do not run
     to_take: deque[_Call] = field(default_factory=deque)
@@ -59,7 +73,7 @@ class AgentCalls:
 
     def __init__(self, root_uuid: Callable[[str], str]) -> None:
         self._root_uuid = root_uuid
-        self._changed = threading.Condition()  # Guards what follows.
+        self._changed = threading.Condition(threading.RLock())  # Guards what follows.
         self._servers: dict[str, _Server] = {}
         self._numbers = 0
         self._begun_at = time.monotonic()
@@ -84,7 +98,7 @@ class AgentCalls:
             known = self._known(server)
             known.to_take.append(call)
             self._changed.notify_all()
-            seconds_max = _TAKEN_SECONDS_MAX if time.monotonic() - known.seen_at < _AWAY_SECONDS else 0.0
+            seconds_max = 0.0 if self.is_away(server) else _TAKEN_SECONDS_MAX
             try:
                 if not self._changed.wait_for(lambda: call.taken, seconds_max):
                     raise DisconnectedError(
@@ -102,41 +116,35 @@ class AgentCalls:
             raise error_of_code(str(failure["code"]), str(failure["what"]), str(failure["where"]))
         return call.answer.get("result")
 
-    def turn(
-        self,
-        server: str,
-        root_uuid: str,
-        agent: str,
-        shown: frozenset[str],
-        ended: frozenset[str],
-        answers: Mapping[int, Mapping[str, Any]],
-        wait_seconds: float,
-    ) -> dict[str, Any]:
+    def turn(self, said: Turn) -> dict[str, Any]:
         """An agent's request: takes its answers, and gives what it is to do next, if there is something in time.
 
-        Parameters
-        ----------
-        agent : str
-            Which run of the agent asks. What an earlier one took and did not answer goes to this one.
+        What was given to an earlier run of the agent, or got lost on the way to this one, is given again.
 
         Raises
         ------
         RefusedError
             The server of this name has another root.
+        DisconnectedError
+            There is no server of this name.
         """
-        if self._root_uuid(server) != root_uuid:
-            raise RefusedError(f"server {server} of the pool has another root than the one that this agent serves")
+        if self._root_uuid(said.server) != said.root_uuid:
+            raise RefusedError(
+                f"server {said.server} of the pool has another root than the one that this agent serves"
+            )
         with self._changed:
-            known = self._known(server)
+            known = self._known(said.server)
             known.seen_at = time.monotonic()
-            for number, answer in answers.items():
+            known.turns += 1
+            turn = known.turns
+            for number, answer in said.answers.items():
                 if (call := known.taken.pop(number, None)) is not None:
                     call.answer = answer
-            if known.agent != agent:
-                known.agent = agent
-                known.to_take.extendleft(sorted(known.taken.values(), key=lambda call: -call.number))
-                known.taken.clear()
-            known.shown, known.ended = shown, ended
+            lost = [call for number, call in known.taken.items() if number not in said.under_way]
+            for call in sorted(lost, key=lambda call: -call.number):
+                del known.taken[call.number]
+                known.to_take.appendleft(call)
+            known.shown, known.ended = said.shown, said.ended
             self._changed.notify_all()
             if not known.to_take:
                 if self._waiting >= _WAITING_MAX:
@@ -144,13 +152,13 @@ class AgentCalls:
                 self._waiting += 1
                 try:
                     self._changed.wait_for(
-                        lambda: known.agent != agent or known.to_take, min(wait_seconds, _TURN_SECONDS_MAX)
+                        lambda: known.turns != turn or known.to_take, min(said.wait_seconds, _TURN_SECONDS_MAX)
                     )
                 finally:
                     self._waiting -= 1
-                    known.seen_at = time.monotonic()
-            if known.agent != agent:
+            if known.turns != turn:  # nobody waits for this answer any more
                 return {"calls": [], "pause_seconds": _PAUSE_SECONDS}
+            known.seen_at = time.monotonic()
             calls = list(known.to_take)
             known.to_take.clear()
             for call in calls:
@@ -158,6 +166,13 @@ class AgentCalls:
                 known.taken[call.number] = call
             self._changed.notify_all()
             return {"calls": [call.document for call in calls], "pause_seconds": 0.0}
+
+    def is_away(self, server: str) -> bool:
+        """No agent of this server has asked for a time."""
+        with self._changed:
+            known = self._servers.get(server)
+            seen_at = self._begun_at if known is None else known.seen_at
+            return time.monotonic() - seen_at >= _AWAY_SECONDS
 
     def server_showing(self, reservation: str) -> str | None:
         """Whose drivers have something of the reservation, as its agent last said; None: nobody's in the pool."""

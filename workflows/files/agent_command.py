@@ -60,7 +60,7 @@ def agent(
         signal.signal(number, end)
     os.umask(0o077)
     with agent_lock(instance.root / "drivers"):
-        served = Agent(instance, membership.name, settings)
+        served = Agent(instance, membership, settings)
         served.check()
         sys.stderr.write(f"serving {membership.name} of the pool at {membership.manager}\n")
         sys.stderr.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of all servers of a pool: the manager shows those of its own server itself, and asks the agents of the others."""
+"""Files of all servers of a pool: the manager shows those of its own server itself, and asks agents of the others."""
 
 from __future__ import annotations
 

@@ -190,8 +190,8 @@ async def _serve(
     ]
     if slurm is not None:
         routers += [build_router(slurm, slurm.settings), build_node_router(slurm.job_files)]
-        if slurm.job_files.engines is not None:
-            routers.append(build_agent_router(slurm.job_files.engines, servers))
+        if slurm.job_files.engines is not None and membership is not None:
+            routers.append(build_agent_router(slurm.job_files.engines, servers, membership.key))
     scheduler_uid = None if slurm is None else slurm.settings.scheduler_uid
     settings.app = RequestLimits(build_api(routers), lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
     if slurm is not None:

@@ -17,14 +17,17 @@ from forebay.errors import (
     DisconnectedError,
     InvalidArgumentError,
     NotFoundError,
+    PermissionDeniedError,
     RefusedError,
     StorageError,
 )
 from forebay.instance import Instance
+from forebay.manager.pool_membership import PoolMembership
 from forebay.workflows.files import agent as agent_module
 from forebay.workflows.files import agent_calls
 from forebay.workflows.files.agent import Agent, agent_lock
-from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.agent_calls import AgentCalls, Turn
+from forebay.workflows.files.agent_proof import agent_proof, check_agent_proof
 from forebay.workflows.files.engines import FilesEngines, NodeMount
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
@@ -49,10 +52,20 @@ def calls() -> AgentCalls:
     return AgentCalls(root_uuid)
 
 
-def turn(calls: AgentCalls, agent: str = "a", answers: dict[int, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+def say(calls: AgentCalls, agent: str = "a", wait_seconds: float = 0.0, **said: Any) -> dict[str, Any]:
+    """One request of the agent's."""
+    return calls.turn(Turn("ssd2", _ROOT, agent, wait_seconds=wait_seconds, **said))
+
+
+def turn(
+    calls: AgentCalls,
+    agent: str = "a",
+    answers: dict[int, dict[str, Any]] | None = None,
+    under_way: frozenset[int] = frozenset(),
+) -> list[dict[str, Any]]:
     """What the agent is to do, once there is something."""
     while True:
-        said = calls.turn("ssd2", _ROOT, agent, frozenset(), frozenset(), answers or {}, 10.0)
+        said = say(calls, agent, 10.0, answers=answers or {}, under_way=under_way)
         if said["calls"] or answers:
             given: list[dict[str, Any]] = said["calls"]
             return given
@@ -84,23 +97,46 @@ def test_what_a_killed_agent_has_taken_goes_to_the_next_one_in_order(
     first = asked(threads, calls, "open")
     (opened,) = turn(calls)
     second = asked(threads, calls, "fence")
-    (fenced,) = turn(calls)
+    (fenced,) = turn(calls, under_way=frozenset({opened["number"]}))
     again = turn(calls, "b")
     assert again == [opened, fenced]
     done = {call["number"]: {"result": call["operation"], "error": None} for call in again}
-    threads.submit(calls.turn, "ssd2", _ROOT, "b", frozenset(), frozenset(), done, 0.0)
+    say(calls, "b", answers=done)
     assert (first.result(), second.result()) == ("open", "fence")
 
 
-def test_an_agent_that_was_replaced_is_given_nothing(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
-    old = threads.submit(calls.turn, "ssd2", _ROOT, "a", frozenset(), frozenset(), {}, 10.0)
+def test_what_was_lost_on_the_way_to_the_agent_is_given_again(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
+    asking = asked(threads, calls, "open")
+    (opened,) = turn(calls)
+    # The agent asks anew: it has not got the answer.
+    assert turn(calls) == [opened]
+    number = opened["number"]
+    assert say(calls, under_way=frozenset({number}))["calls"] == []
+    say(calls, answers={number: {"result": "opened"}})
+    # It has not heard that this has come.
+    assert say(calls, answers={number: {"result": "opened"}})["calls"] == []
+    assert asking.result() == "opened"
+
+
+def test_a_request_whose_agent_asks_anew_is_given_nothing(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
+    lost = threads.submit(say, calls, "a", 10.0)
     while not calls._waiting:
         pass
-    new = threads.submit(calls.turn, "ssd2", _ROOT, "b", frozenset(), frozenset(), {}, 10.0)
+    assert say(calls)["calls"] == []
+    assert lost.result()["calls"] == []
+    asked(threads, calls, "stop", 0.0)
+    assert [call["operation"] for call in turn(calls)] == ["stop"]
+
+
+def test_an_agent_that_was_replaced_is_given_nothing(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
+    old = threads.submit(say, calls, "a", 10.0)
+    while not calls._waiting:
+        pass
+    new = threads.submit(say, calls, "b", 10.0)
     assert old.result()["calls"] == []
     asking = asked(threads, calls, "stop")
     (call,) = new.result()["calls"]
-    calls.turn("ssd2", _ROOT, "b", frozenset(), frozenset(), {call["number"]: {"result": None}}, 0.0)
+    say(calls, "b", answers={call["number"]: {"result": None}})
     assert asking.result() is None
 
 
@@ -108,7 +144,7 @@ def test_a_call_without_an_agent_fails_and_is_forgotten(calls: AgentCalls, monke
     monkeypatch.setattr(agent_calls, "_TAKEN_SECONDS_MAX", 0.01)
     with pytest.raises(DisconnectedError, match="forebay agent"):
         calls.ask("ssd2", "open", _ID, {}, 10.0)
-    assert calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {}, 0.0)["calls"] == []
+    assert say(calls)["calls"] == []
 
 
 def test_a_late_answer_is_for_nobody(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
@@ -119,20 +155,20 @@ def test_a_late_answer_is_for_nobody(threads: ThreadPoolExecutor, calls: AgentCa
     later = asked(threads, calls, "stop")
     (stop,) = turn(calls, answers={call["number"]: {"result": None}}) or turn(calls)
     assert (stop["operation"], later.done()) == ("stop", False)
-    calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {stop["number"]: {"result": "stopped"}}, 0.0)
+    say(calls, answers={stop["number"]: {"result": "stopped"}})
     assert later.result() == "stopped"
 
 
 def test_an_agent_of_another_root_or_server_is_refused(calls: AgentCalls) -> None:
     with pytest.raises(RefusedError, match="another root"):
-        calls.turn("ssd2", "an old copy", "a", frozenset(), frozenset(), {}, 0.0)
+        calls.turn(Turn("ssd2", "an old copy", "a"))
     with pytest.raises(DisconnectedError):
-        calls.turn("ssd9", _ROOT, "a", frozenset(), frozenset(), {}, 0.0)
+        calls.turn(Turn("ssd9", _ROOT, "a"))
 
 
 def test_only_so_many_agents_wait_with_the_manager(calls: AgentCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_calls, "_WAITING_MAX", 0)
-    said = calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {}, 10.0)
+    said = say(calls, "a", 10.0)
     assert said["calls"] == []
     assert said["pause_seconds"] > 0
 
@@ -142,15 +178,15 @@ def test_what_is_left_of_a_reservation_that_is_gone_is_asked_of_the_agent_that_s
 ) -> None:
     engines = PoolEngines(FilesEngines(tmp_path, FilesSettings()), calls, lambda _: None)
     engines.close(_ID)  # nobody has it
-    calls.turn("ssd2", _ROOT, "a", frozenset({_ID}), frozenset({_ID}), {}, 0.0)
+    say(calls, shown=frozenset({_ID}), ended=frozenset({_ID}))
     assert (engines.reservations(), engines.ended()) == ([_ID], [_ID])
     closing = threads.submit(engines.close, _ID)
     shown = frozenset({_ID})
-    while not (taken := calls.turn("ssd2", _ROOT, "a", shown, shown, {}, 10.0)["calls"]):
+    while not (taken := say(calls, "a", 10.0, shown=shown, ended=shown)["calls"]):
         pass
     (call,) = taken
     assert call["operation"] == "close"
-    calls.turn("ssd2", _ROOT, "a", frozenset(), frozenset(), {call["number"]: {"result": None}}, 0.0)
+    say(calls, answers={call["number"]: {"result": None}})
     closing.result()
     assert engines.reservations() == []
 
@@ -216,7 +252,9 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[E
     monkeypatch.setattr(agent_module, "FilesEngines", make)
     monkeypatch.setattr(agent_module, "Admin", Admin)
     (tmp_path / "drivers").mkdir()
-    return Agent(Instance(tmp_path), "ssd2", FilesSettings()), engines
+    key = tmp_path / "pool.key"
+    key.write_text("0123\n")
+    return Agent(Instance(tmp_path), PoolMembership("ssd2", "ssd2:7460", str(key), "ssd1:7460"), FilesSettings()), engines
 
 
 def call(operation: str, number: int = 1, reservation: str = _ID) -> dict[str, Any]:
@@ -226,7 +264,7 @@ def call(operation: str, number: int = 1, reservation: str = _ID) -> dict[str, A
 def carry_out(agent: Agent, wanted: dict[str, Any]) -> dict[str, Any]:
     work = agent._work_for("manager", 1)
     work.latest[wanted["reservation"]] = wanted["number"]
-    work.under_way += 1
+    work.under_way.add(wanted["number"])
     agent._carry_out(wanted, work)
     return work.answers.pop(wanted["number"])
 
@@ -267,6 +305,26 @@ def test_an_older_manager_says_nothing_to_an_agent(made: tuple[Agent, list[Engin
     assert agent._work_for("another", 1) is not before
 
 
+def test_the_next_agent_goes_on_for_the_same_manager(made: tuple[Agent, list[Engines]]) -> None:
+    agent, engines = made
+    agent._work_for("manager", 4)
+    membership = PoolMembership("ssd2", "ssd2:7460", "", "ssd1:7460")
+    work = Agent(agent._instance, membership, FilesSettings())._work_for("manager", 4)
+    assert (work.manager, work.incarnation) == ("manager", 4)
+    assert engines[-1].calls == []  # it has begun with its start
+
+
+def test_only_who_has_the_key_is_an_agent(tmp_path: Path) -> None:
+    keys = [tmp_path / "key", tmp_path / "another"]
+    for key in keys:
+        key.write_text(f"{key.name}\n")
+    proofs = [agent_proof(str(key), "ssd2", _ROOT, "a") for key in keys]
+    check_agent_proof(proofs[0], str(keys[0]), "ssd2", _ROOT, "a")
+    for proof, server, agent in ((proofs[1], "ssd2", "a"), (proofs[0], "ssd3", "a"), (proofs[0], "ssd2", "b"), ("", "ssd2", "a")):
+        with pytest.raises(PermissionDeniedError, match="pool's key"):
+            check_agent_proof(proof, str(keys[0]), server, _ROOT, agent)
+
+
 def test_a_call_that_comes_to_its_turn_after_a_later_one_does_nothing(
     made: tuple[Agent, list[Engines]], threads: ThreadPoolExecutor
 ) -> None:
@@ -305,6 +363,7 @@ def test_an_agent_tells_what_it_has_done_at_its_next_turn(
     agent._take_turn(threads)
     assert (turns[0]["server"], turns[0]["root_uuid"], turns[0]["answers"]) == ("ssd2", _ROOT, [])
     assert turns[1]["answers"] == [{"number": 7, "result": None}]
+    assert (turns[1]["manager"], turns[1]["incarnation"], turns[1]["under_way"]) == ("manager", 1, [])
     agent._take_turn(threads)
     assert turns[2]["answers"] == []
     assert engines[-1].calls == ["begin", "stop"]
