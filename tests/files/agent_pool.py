@@ -22,11 +22,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
 from forebay.workflows.files.daemons import end_daemons, find_daemons
 from forebay.workflows.files.driver_state import STATE_NAME
+from forebay.workflows.manager.instance.daemon import is_locked
 from tests.slurm.cluster import wait_for
 from tests.support.cluster import CommandLineCluster
 from tests.support.munged import Munged
+from tests.support.processes import processes_where
 from tests.support.staging_server import forebayd
 from tests.support.time_limits import seconds
 
@@ -123,6 +126,7 @@ class AgentPool:
             FOREBAY_CONFIG=str(self._configuration(0)),
             FOREBAY_MUNGE_SOCKET=str(munged.socket),
         )
+        self._environments: dict[int, dict[str, str]] = {}
         self._agents: list[AgentProcess] = []
 
     def _configuration(self, node: int) -> Path:
@@ -142,9 +146,10 @@ class AgentPool:
         for it.
         """
         pid = json.loads(self.instance(node).server_identity.read_text())["pid"]
-        told = self.cluster.on(node, "env")
-        own = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-        own |= {"FOREBAY_CONFIG": str(self._configuration(node)), "PYTHONPATH": f"{self._more}:{os.getcwd()}"}
+        if node not in self._environments:
+            told = self.cluster.on(node, "env")
+            self._environments[node] = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+        own = self._environments[node] | {"FOREBAY_CONFIG": str(self._configuration(node)), "PYTHONPATH": f"{self._more}:{os.getcwd()}"}
         return ["nsenter", "--target", str(pid), "--mount", "--net", "--", *command], own | environment
 
     def run(self, node: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -170,9 +175,9 @@ class AgentPool:
         assert done.returncode == 0, done.stdout + done.stderr + self.logs()
         return json.loads(done.stdout)
 
-    def start_agent(self, **environment: str) -> AgentProcess:
-        """Of the home; returns when it serves."""
-        words, variables = self.command(HOME, sys.executable, "-m", "forebay", "agent", **environment)
+    def start_agent(self, *prefix: str, **environment: str) -> AgentProcess:
+        """Of the home; returns when it serves, or has ended. ``prefix``: what starts it."""
+        words, variables = self.command(HOME, *prefix, sys.executable, "-m", "forebay", "agent", **environment)
         log = self._more / f"agent-{len(self._agents)}.log"
         with log.open("wb") as written:
             process = subprocess.Popen(words, env=variables, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
@@ -180,6 +185,13 @@ class AgentPool:
         self._agents.append(agent)
         wait_for(lambda: "serving node2" in log.read_text() or process.poll() is not None, "the agent to serve")
         return agent
+
+    @contextlib.contextmanager
+    def agent(self, **environment: str) -> Iterator[AgentProcess]:
+        """One that is asked to end with it."""
+        started = self.start_agent(**environment)
+        yield started
+        assert started.end() == 0, started.log.read_text()
 
     def slurm_says(self, job: int, state: str, nodes: str = "") -> None:
         """What the stand-in says of a job from now on; "": it knows none of that number."""
@@ -308,15 +320,44 @@ class AgentPool:
         folders = (self.drivers / reservation, Path("/run/forebay-files") / reservation)
         return not self.daemons(reservation) and not any(folder.exists() for folder in folders)
 
+    def manager(self) -> ManagerClient:
+        """A connection to it, as root of its node."""
+        return ManagerClient(self.instance(MANAGER))
+
+    def report(self, job: int, node: int, state: str) -> bool:
+        """A node says what has become of its files; whether it is fenced."""
+        with self.manager() as manager:
+            run = manager.files_on_node(str(job), f"node{node}")["run"]
+            return bool(manager.report_node(str(job), run, f"node{node}", state, "a test")["fenced"])
+
+    def operations(self) -> list[int]:
+        """Processes that carry out an operation of a driver at the home."""
+        root = f"FOREBAY_ROOT={self.instance(HOME).root}".encode()
+        return processes_where(
+            lambda process: (
+                b"forebay.workflows.files\0" in (process / "cmdline").read_bytes()
+                and root in (process / "environ").read_bytes().split(b"\0")
+            )
+        )
+
+    def stopped_operation(self) -> int:
+        """The one that has come to a fail point that stops it."""
+
+        def stopped() -> list[int]:
+            return [pid for pid in self.operations() if "T (stopped)" in Path(f"/proc/{pid}/status").read_text()]
+
+        wait_for(lambda: bool(stopped()), "an operation that has stopped")
+        return stopped()[0]
+
     def kill_manager(self) -> None:
         """It dies without a word; returns when it is gone."""
-        pid = json.loads(self.instance(MANAGER).manager_identity.read_text())["pid"]
-        process = os.pidfd_open(pid)
-        try:
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-            wait_for(lambda: not Path(f"/proc/{pid}").exists() or _is_gone(pid), "the manager to be gone")
-        finally:
-            os.close(process)
+        instance = self.instance(MANAGER)
+        os.kill(json.loads(instance.manager_identity.read_text())["pid"], signal.SIGKILL)
+        wait_for(lambda: not is_locked(instance.manager_lock), "the manager to be gone")
+
+    def start_manager(self) -> None:
+        """After it was killed."""
+        self.cluster.must("heal", str(MANAGER))
 
     def logs(self) -> str:
         """What manager and agents have written last."""
@@ -337,10 +378,6 @@ class AgentPool:
             shutil.rmtree(Path("/run/forebay-files") / path.parent.name, ignore_errors=True)
         self.cluster.__exit__(kind, error, trace)
         shutil.rmtree(self.node_folder, ignore_errors=True)
-
-
-def _is_gone(pid: int) -> bool:
-    return "(zombie)" in Path(f"/proc/{pid}/status").read_text()
 
 
 @contextlib.contextmanager
