@@ -118,7 +118,7 @@ class AgentPool:
                 '[files]\nserver = "node1:7460"\noperation_seconds_max = 30.0\nlease_seconds = 6.0\n'
                 "begin_seconds_max = 30.0\nend_seconds_max = 10.0\n"
                 f'[slurm]\nscheduler_user = "root"\nuid_min = {min(1000, self.uid)}\ngranularity = "16MiB"\n'
-                f'node_folder = "{self.node_folder}"\nscontrol = "{self._more}/scontrol"\nquiet_seconds_max = 1.0\n'
+                f'server = "node1:7460"\nnode_folder = "{self.node_folder}"\nscontrol = "{self._more}/scontrol"\nquiet_seconds_max = 1.0\n'
             )
         self.cluster = CommandLineCluster(
             folder / "nodes",
@@ -190,7 +190,11 @@ class AgentPool:
     def agent(self, **environment: str) -> Iterator[AgentProcess]:
         """One that is asked to end with it."""
         started = self.start_agent(**environment)
-        yield started
+        try:
+            yield started
+        except BaseException:
+            started.kill()
+            raise
         assert started.end() == 0, started.log.read_text()
 
     def slurm_says(self, job: int, state: str, nodes: str = "") -> None:

@@ -65,6 +65,41 @@ def test_files_of_another_server_are_shown_to_a_jobs_nodes_and_end_with_the_job(
         assert pool.nothing_is_shown(reservation)
 
 
+def test_a_job_on_the_home_and_another_node_uses_the_same_files(
+    pool: AgentPool, reservation: str, tmp_path: Path
+) -> None:
+    """By all of Slurm's calls. The other node, whose kernel has no NFS client, does not come to its epilog."""
+    with pool.agent():
+        script = pool.begin(18, "node[2-3]")
+        pool.must("paths", "--token", "18", "--job", script, "--pathfile", tmp_path / "paths")
+        variables = dict(line.split("=", 1) for line in (tmp_path / "paths").read_text().splitlines())
+        place = variables[f"DW_PERSISTENT_STRIPED_{NAME}"]
+        assert place == f"{pool.node_folder}/.mounts/{reservation}/"
+        pool.ask(HOME, "job-begin", "18", "--node", "node2")
+        assert pool.put(3, reservation, pool.exports(reservation)["node3"], "three")
+        done = pool.run(HOME, "sh", "-c", f"cat {place}three && echo here > {place}two")
+        assert done.stdout == "three from node 3\n", done.stderr
+        pool.ask(HOME, "job-end", "18", "--node", "node2")
+        assert pool.run(HOME, "ls", place).returncode != 0
+        pool.end(18, script)
+        assert "node node3 was fenced" in json.dumps(pool.ask(MANAGER, "why", "18"))
+        assert pool.listed(reservation) == ["three", "two"]
+
+
+@pytest.mark.parametrize(
+    "line", ["#DW stage_in type=directory", "#DW stage_out type=directory", "#FB stage_out match=* complete=closed"]
+)
+def test_a_job_that_stages_files_of_another_server_is_refused(pool: AgentPool, reservation: str, line: str) -> None:
+    there = f"$DW_PERSISTENT_STRIPED_{NAME}/data"
+    source, destination = ("/tmp/in", there) if "stage_in" in line else (there, "/tmp/out")
+    script = pool.script(
+        f"#DW persistentdw name={NAME}", f"{line} source={source} destination={destination}"
+    )
+    status, words = pool.call("job_process", "--job", script)
+    assert status == 1
+    assert words.startswith(f"stage_in and stage_out do not reach the files of {NAME}, which lie on another server")
+
+
 def _interrupted(pool: AgentPool, place: str, call: Callable[[], _T]) -> _T:
     """What the call says, whose agent dies there, and whose work the next one does."""
     mortal = pool.start_agent(FOREBAY_FAIL_POINT=place)
@@ -205,7 +240,8 @@ def test_an_agent_starts_an_nfs_server_again_without_the_manager(pool: AgentPool
         for pid in find_daemons(pool.drivers / reservation / "ganesha.conf"):
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: len(set(pool.daemons(reservation)) - before) == 2, "the NFS server to be back", 60)
-        assert pool.put(3, reservation, pool.exports(reservation)["node3"], "data")
+        export = pool.exports(reservation)["node3"]
+        wait_for(lambda: pool.put(3, reservation, export, "data"), "the server's grace to end")
         pool.start_manager()
         pool.end(35, script)
 
@@ -219,13 +255,13 @@ def test_without_an_agent_jobs_are_told_so_and_what_is_shown_stays(pool: AgentPo
     pool.set_up(37, script, "node4")
     status, words = pool.call("pre_run", "--token", "37", "--job", script)
     assert status == 1
-    assert words.startswith("no agent runs on server node2; start `forebay agent` there"), words
+    assert "start `forebay agent` there" in words, words
     # Nothing is copied, or destroyed, before it is sure that nothing can land.
     pool.slurm_says(36, "COMPLETED")
     pool.must("post_run", "--token", "36", "--job", script)
     status, words = pool.call("data_out", "--token", "36", "--job", script)
     assert status == 1
-    assert "no agent runs" in words
+    assert "start `forebay agent` there" in words
     assert pool.forebay(MANAGER, "destroy", NAME, "--force").returncode == 1
     wait_for(lambda: _agent_findings(pool) == ["server node2"], "doctor to miss the agent", 60)
     with pool.agent():

@@ -104,8 +104,16 @@ class AgentCalls:
                     raise DisconnectedError(
                         f"no agent runs on server {server}; start `forebay agent` there, as root", reservation
                     )
-                if not self._changed.wait_for(lambda: call.answer is not None, seconds):
-                    raise DeadlineExceededError(f"{operation} of files on server {server} is not done in time")
+                deadline = time.monotonic() + seconds
+                while not self._changed.wait_for(
+                    lambda: call.answer is not None, max(0.0, min(_AWAY_SECONDS / 4, deadline - time.monotonic()))
+                ):
+                    if self.is_away(server):  # who has taken something asks again at once
+                        raise DisconnectedError(
+                            f"the agent of server {server} is away; start `forebay agent` there, as root", reservation
+                        )
+                    if time.monotonic() >= deadline:
+                        raise DeadlineExceededError(f"{operation} of files on server {server} is not done in time")
             finally:
                 # Nobody waits for it any more.
                 if call in known.to_take:

@@ -81,6 +81,10 @@ class PoolEngines:
         """Reservations that nodes need, and whose daemons do not run."""
         return sorted({*self._own.ended(), *self.agents.ended()})
 
+    def lacks_agent(self, server: str) -> bool:
+        """No agent shows files of that server."""
+        return bool(server) and self.agents.is_away(server)
+
     def _server(self, reservation: str) -> str:
         """Also of one that is gone, where an agent has something of it."""
         server = self._server_of(reservation)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from forebay.manager.records import JobRow
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.namespaces import private_folder, striped_folder
@@ -32,14 +31,12 @@ class JobEnvironment:
 
     def __init__(
         self,
-        link: ServerLink,
         settings: SlurmSettings,
         tokens: JobTokens,
         instance_variables: dict[str, str],
         job_files: JobFiles,
     ) -> None:
         self._job_files = job_files
-        self._link = link
         self._settings = settings
         self._tokens = tokens
         self._instance_variables = instance_variables
@@ -49,7 +46,7 @@ class JobEnvironment:
         directives = Directives.from_json(job.directives)
         variables = dict(self._instance_variables)
         if job.reservation:
-            files = self._files_path(job.reservation)
+            files = self._job_files.path(job.reservation)
             shown = self._job_files.are_shown(job.reservation)
             striped = Path(self._settings.node_folder) / job.token if shown else striped_folder(files, job.token)
             variables["DW_JOB_STRIPED"] = f"{striped}/"
@@ -68,12 +65,8 @@ class JobEnvironment:
         return variables | ({"FOREBAY_RESERVATION": home} if home else {})
 
     def _persistent_path(self, name: str) -> Path:
-        return self._mount_of(name) if self._job_files.are_shown(name) else self._files_path(name)
+        return self._mount_of(name) if self._job_files.are_shown(name) else self._job_files.path(name)
 
     def _mount_of(self, name: str) -> Path:
         """Where nodes mount it."""
         return Path(self._settings.node_folder) / ".mounts" / self._job_files.id_of(name)
-
-    def _files_path(self, reservation: str) -> Path:
-        with self._link.admin() as admin:
-            return Path(admin.reservation(reservation).files_path)

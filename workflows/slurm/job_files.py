@@ -62,6 +62,10 @@ class JobFiles:
         row = self._database.reservation(reservation)
         return "" if row is None else row.id
 
+    def path(self, reservation: str) -> Path:
+        """Its files on its home; raises as `Reservations.info`."""
+        return Path(self._reservations.info(reservation).files_path)
+
     def shown_of(self, job: JobRow, directives: Directives) -> list[str]:
         """Names of the reservations of the job whose files its nodes mount."""
         names = [job.reservation, *directives.persistents]
@@ -226,16 +230,30 @@ class JobFiles:
             self.engines.start_ended()
 
     def findings(self) -> list[Finding]:
-        """For `forebay doctor`: engines that nodes need and that do not run."""
-        ended = [] if self.engines is None else self.engines.ended()
-        return [
+        """For `forebay doctor`: engines that nodes need and that do not run, and servers whose files nobody shows."""
+        if self.engines is None:
+            return []
+        engines = self.engines
+        ended = [
             Finding(
                 Severity.PROBLEM,
                 f"files of reservation {reservation_id}",
-                "nodes of jobs wait for their NFS server, which does not run. The manager starts it again and again; "
-                f"ROOT/drivers/{reservation_id}/ganesha.log and ROOT/log/manager.log say why that fails",
+                "nodes of jobs wait for their NFS server, which does not run. The manager starts it again and again, "
+                f"or the agent of its server does; ROOT/drivers/{reservation_id}/ganesha.log there says why that fails",
             )
-            for reservation_id in ended
+            for reservation_id in engines.ended()
+        ]
+        rows = [row for row in self._database.reservations() if row.server and row.files_bytes]
+        servers = {row.server for row in rows if self.are_shown(row.name)}
+        return ended + [
+            Finding(
+                Severity.PROBLEM,
+                f"server {server}",
+                "no agent runs there, so jobs cannot mount the files of its reservations; start `forebay agent` there, "
+                "as root",
+            )
+            for server in sorted(servers)
+            if engines.lacks_agent(server)
         ]
 
     def let_go(self, reservation: ReservationRow) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from forebay.durations import format_duration
-from forebay.errors import InvalidArgumentError, RefusedError
+from forebay.errors import InvalidArgumentError, RefusedError, UnsupportedError
 from forebay.manager.records import JobRow, ReservationRow
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.reservations.attachments import Attachments
@@ -58,6 +58,8 @@ class JobMaking:
             A persistent reservation is not there, or not theirs; or the pool is not open to them.
         NoSpaceError
             The pool is full, or a quota is.
+        UnsupportedError
+            It stages files that lie on another server of the pool.
         InvalidArgumentError
             The time is up, or Slurm does not say the job's account.
         """
@@ -73,6 +75,17 @@ class JobMaking:
                 f"its reservation is not made within {format_duration(seconds)}: the server, or its disk, is slow; see "
                 "`forebay doctor`. A repeated setup goes on with it"
             ) from None
+
+    def check_stages(self, directives: Directives) -> None:
+        """UnsupportedError if it stages files of a persistent reservation that lie on another server of the pool."""
+        for name in directives.staged_persistents:
+            try:
+                self._reservations.check_files_here(name)
+            except UnsupportedError:
+                raise UnsupportedError(
+                    f"stage_in and stage_out do not reach the files of {name}, which lie on another server than the "
+                    "manager's; copy them in the job's script, for example with cp"
+                ) from None
 
     async def request_of(self, job: JobRow, pool: str) -> ReservationRow:
         """The reservation that the job asks for; raises as `make` does if Slurm does not say the job's account."""
@@ -111,6 +124,7 @@ class JobMaking:
         holder = job.holder
         for name in directives.persistents:
             self._persistents.attach(name, holder, job.owner_uid)
+        self.check_stages(directives)
         if not job.capacity_bytes:
             return
         info = self._reservations.create(request, queues=False)

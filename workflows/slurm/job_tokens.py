@@ -14,6 +14,7 @@ import logging
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from forebay.errors import BusyError, PermissionDeniedError, StorageError
@@ -34,9 +35,18 @@ _RENEWED_IN = frozenset({JobState.DATA_IN, JobState.PRE_RUN, JobState.RUNNING})
 
 
 class JobTokens:
-    """The tokens of one instance's jobs. Usable from several threads, but for one job from one at a time."""
+    """The tokens of one instance's jobs. Usable from several threads, but for one job from one at a time.
 
-    def __init__(self, root: Path, settings: SlurmSettings, link: ServerLink) -> None:
+    Parameters
+    ----------
+    is_here : callable
+        The manager's server has the reservation of this name. For those of other servers there are no tokens.
+    """
+
+    def __init__(
+        self, root: Path, settings: SlurmSettings, link: ServerLink, is_here: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        self._is_here = is_here
         self._root = root
         self._folder = root / "slurm" / "tokens"
         self._settings = settings
@@ -44,7 +54,7 @@ class JobTokens:
 
     def variables(self, job: JobRow, reservation: str) -> dict[str, str]:
         """What the job's processes get beside the rest; none if jobs get no tokens, or this one has no streams."""
-        if not self._settings.server or not reservation:
+        if not self._gives(reservation):
             return {}
         return {"FOREBAY_SERVER": self._settings.server, "FOREBAY_TOKEN_FILE": str(self._file(job))}
 
@@ -58,7 +68,7 @@ class JobTokens:
         BusyError
             What the user may was changed meanwhile.
         """
-        if not self._settings.server or not reservation:
+        if not self._gives(reservation):
             return
         text = self._made_for_user(job, reservation)
         try:
@@ -75,7 +85,7 @@ class JobTokens:
 
     def renew(self, job: JobRow, reservation: str, now_ns: int) -> bool:
         """Makes a newer token if less than half of the time of this one is left. True if it did."""
-        if not self._settings.server or not reservation or job.state not in _RENEWED_IN:
+        if job.state not in _RENEWED_IN or not self._gives(reservation):
             return False
         made = self._all(job)
         if made and _expiry_ns(made[-1]) - now_ns > self._settings.token_seconds * 1e9 / 2:
@@ -101,6 +111,9 @@ class JobTokens:
                     with contextlib.suppress(PermissionDeniedError):
                         admin.revoke_token(text)
         self._made(job).unlink(missing_ok=True)
+
+    def _gives(self, reservation: str) -> bool:
+        return bool(self._settings.server and reservation) and self._is_here(reservation)
 
     def _file(self, job: JobRow) -> Path:
         return self._folder / job.token

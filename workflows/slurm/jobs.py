@@ -85,7 +85,7 @@ class SlurmJobs:
             self._records, reservations, attachments, self.persistents, slow_calls, settings, job_files
         )
         self._stages = JobStages(self._records, supervisor, settings)
-        self._tokens = JobTokens(root, settings, link)
+        self._tokens = JobTokens(root, settings, link, reservations.is_here)
         self._ending = JobEnding(
             database,
             self._records,
@@ -98,7 +98,7 @@ class SlurmJobs:
             self._stages,
         )
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
-        environment = JobEnvironment(link, settings, self._tokens, instance_variables, job_files)
+        environment = JobEnvironment(settings, self._tokens, instance_variables, job_files)
         self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of)
 
     def check(self, directives: Directives) -> None:
@@ -108,7 +108,10 @@ class SlurmJobs:
         ------
         NoSpaceError
             It asks for more than the whole pool.
+        UnsupportedError
+            It stages files that lie on another server of the pool.
         """
+        self._making.check_stages(directives)
         requests = [(directives.pool, directives.capacity_bytes)]
         requests += [(request.pool, request.capacity_bytes) for request in directives.creates]
         for pool, size in requests:

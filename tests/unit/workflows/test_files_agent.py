@@ -147,6 +147,16 @@ def test_a_call_without_an_agent_fails_and_is_forgotten(calls: AgentCalls, monke
     assert say(calls)["calls"] == []
 
 
+def test_a_call_whose_agent_is_never_heard_again_fails(
+    threads: ThreadPoolExecutor, calls: AgentCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_calls, "_AWAY_SECONDS", 0.2)
+    asking = asked(threads, calls, "open", 600.0)
+    turn(calls)
+    with pytest.raises(DisconnectedError, match="forebay agent"):
+        asking.result()
+
+
 def test_a_late_answer_is_for_nobody(threads: ThreadPoolExecutor, calls: AgentCalls) -> None:
     asking = asked(threads, calls, "open", 0.0)
     (call,) = turn(calls)

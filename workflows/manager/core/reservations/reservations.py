@@ -332,9 +332,17 @@ class Reservations:
         """UnsupportedError if the job moves files of a reservation that another server of the pool has: they are
         reached on that server's node only. Steps are read wherever they are.
         """
-        if isinstance(job, StepsJob):
-            return
-        known = self._database.reservation(job.reservation)
+        if not isinstance(job, StepsJob):
+            self.check_files_here(job.reservation)
+
+    def is_here(self, name: str) -> bool:
+        """No other server of the pool is the home of a reservation of this name."""
+        known = self._database.reservation(name)
+        return known is None or not known.server
+
+    def check_files_here(self, name: str) -> None:
+        """UnsupportedError if another server of the pool has the reservation's files: stages do not reach them."""
+        known = self._database.reservation(name)
         if known is not None and known.server:
             raise UnsupportedError(
                 f"the files of {known.name} lie on server {known.server}, and the manager stages files of its own "
