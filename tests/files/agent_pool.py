@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pool of two servers on nodes with networks of their own. Node 1 has the manager, node 2 an agent, and nodes 3 and 4
 compute. Slurm is a stand-in that says what a test tells it; its calls come by the real `dw_wlm_cli`. No node has a
-kernel's NFS client: clients are libnfs, which knows NFS 4.0 alone, so the servers of these tests have that version, too.
+kernel's NFS client. Clients are libnfs, which knows NFS 4.0 alone, so these servers have that version, too.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class AgentPool:
                 '[files]\nserver = "node1:7460"\noperation_seconds_max = 30.0\nlease_seconds = 6.0\n'
                 "begin_seconds_max = 30.0\nend_seconds_max = 10.0\n"
                 f'[slurm]\nscheduler_user = "root"\nuid_min = {min(1000, self.uid)}\ngranularity = "16MiB"\n'
-                f'server = "node1:7460"\nnode_folder = "{self.node_folder}"\nscontrol = "{self._more}/scontrol"\nquiet_seconds_max = 1.0\n'
+                f'server = "node1:7460"\n'
+                f'node_folder = "{self.node_folder}"\nscontrol = "{self._more}/scontrol"\nquiet_seconds_max = 1.0\n'
             )
         self.cluster = CommandLineCluster(
             folder / "nodes",
@@ -149,7 +150,10 @@ class AgentPool:
         if node not in self._environments:
             told = self.cluster.on(node, "env")
             self._environments[node] = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-        own = self._environments[node] | {"FOREBAY_CONFIG": str(self._configuration(node)), "PYTHONPATH": f"{self._more}:{os.getcwd()}"}
+        own = self._environments[node] | {
+            "FOREBAY_CONFIG": str(self._configuration(node)),
+            "PYTHONPATH": f"{self._more}:{os.getcwd()}",
+        }
         return ["nsenter", "--target", str(pid), "--mount", "--net", "--", *command], own | environment
 
     def run(self, node: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -288,9 +292,7 @@ class AgentPool:
     def exports(self, reservation: str) -> dict[str, str]:
         """The export of each node that has one open."""
         exports = self.state(reservation)["exports"]
-        return {
-            node: f"{node}.{export['number']}" for node, export in exports.items() if not export["fenced"]
-        }
+        return {node: f"{node}.{export['number']}" for node, export in exports.items() if not export["fenced"]}
 
     def put(self, node: int, reservation: str, export: str, name: str) -> bool:
         """A client on a node writes a file through an export, as root, which is nobody there."""

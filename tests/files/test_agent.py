@@ -92,9 +92,7 @@ def test_a_job_on_the_home_and_another_node_uses_the_same_files(
 def test_a_job_that_stages_files_of_another_server_is_refused(pool: AgentPool, reservation: str, line: str) -> None:
     there = f"$DW_PERSISTENT_STRIPED_{NAME}/data"
     source, destination = ("/tmp/in", there) if "stage_in" in line else (there, "/tmp/out")
-    script = pool.script(
-        f"#DW persistentdw name={NAME}", f"{line} source={source} destination={destination}"
-    )
+    script = pool.script(f"#DW persistentdw name={NAME}", f"{line} source={source} destination={destination}")
     status, words = pool.call("job_process", "--job", script)
     assert status == 1
     assert words.startswith(f"stage_in and stage_out do not reach the files of {NAME}, which lie on another server")

@@ -137,9 +137,7 @@ class AgentCalls:
             There is no server of this name.
         """
         if self._root_uuid(said.server) != said.root_uuid:
-            raise RefusedError(
-                f"server {said.server} of the pool has another root than the one that this agent serves"
-            )
+            raise RefusedError(f"server {said.server} of the pool has another root than the one that this agent serves")
         with self._changed:
             known = self._known(said.server)
             known.seen_at = time.monotonic()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
@@ -246,7 +246,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[E
 
     class Admin:
         def __init__(self, *_: object, **__: object) -> None: ...
-        def __enter__(self) -> Admin:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None: ...
@@ -264,7 +264,9 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[E
     (tmp_path / "drivers").mkdir()
     key = tmp_path / "pool.key"
     key.write_text("0123\n")
-    return Agent(Instance(tmp_path), PoolMembership("ssd2", "ssd2:7460", str(key), "ssd1:7460"), FilesSettings()), engines
+    return Agent(
+        Instance(tmp_path), PoolMembership("ssd2", "ssd2:7460", str(key), "ssd1:7460"), FilesSettings()
+    ), engines
 
 
 def call(operation: str, number: int = 1, reservation: str = _ID) -> dict[str, Any]:
@@ -330,7 +332,12 @@ def test_only_who_has_the_key_is_an_agent(tmp_path: Path) -> None:
         key.write_text(f"{key.name}\n")
     proofs = [agent_proof(str(key), "ssd2", _ROOT, "a") for key in keys]
     check_agent_proof(proofs[0], str(keys[0]), "ssd2", _ROOT, "a")
-    for proof, server, agent in ((proofs[1], "ssd2", "a"), (proofs[0], "ssd3", "a"), (proofs[0], "ssd2", "b"), ("", "ssd2", "a")):
+    for proof, server, agent in (
+        (proofs[1], "ssd2", "a"),
+        (proofs[0], "ssd3", "a"),
+        (proofs[0], "ssd2", "b"),
+        ("", "ssd2", "a"),
+    ):
         with pytest.raises(PermissionDeniedError, match="pool's key"):
             check_agent_proof(proof, str(keys[0]), server, _ROOT, agent)
 
