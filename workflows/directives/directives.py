@@ -93,7 +93,7 @@ class Directives:
     @property
     def staged_persistents(self) -> tuple[str, ...]:
         """Persistent reservations whose files are staged in or out."""
-        names = [stage.persistent for stage in (*self.files, *self.matched)]
+        names = [stage.persistent for stage in self.files] + [stage.persistent for stage in self.matched]
         return tuple(dict.fromkeys(filter(None, names)))
 
     @property

@@ -18,7 +18,7 @@ from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.manager.http.request_limits import turn_of
 
-__all__ = ["build_agent_router"]
+__all__ = ["AgentTurn", "build_agent_router", "take_turn"]
 
 
 class AgentAnswer(BaseModel):
@@ -45,6 +45,34 @@ class AgentTurn(BaseModel):
     wait_seconds: float = Field(ge=0, le=30)
 
 
+def take_turn(said: AgentTurn, engines: PoolEngines, servers: Servers, key: str) -> dict[str, Any]:
+    """Takes its answers, and gives it the next calls, if there are some in time; raises as `AgentCalls.turn`.
+
+    Raises
+    ------
+    PermissionDeniedError
+        The agent does not have the pool's key, which is the file `key`.
+    """
+    check_agent_proof(said.proof, key, said.server, said.root_uuid, said.agent)
+    manager, incarnation = servers.root_uuid(""), engines.incarnation
+    # Numbers of calls begin anew with each run of the manager.
+    is_ours = (said.manager, said.incarnation) == (manager, incarnation)
+    answers = {answer.number: {"result": answer.result, "error": answer.error} for answer in said.answers}
+    calls = engines.agents.turn(
+        Turn(
+            said.server,
+            said.root_uuid,
+            said.agent,
+            frozenset(said.shown),
+            frozenset(said.ended),
+            frozenset(said.under_way if is_ours else ()),
+            answers if is_ours else {},
+            said.wait_seconds,
+        )
+    )
+    return {"manager": manager, "incarnation": incarnation, **calls}
+
+
 def build_agent_router(engines: PoolEngines, servers: Servers, key: str) -> APIRouter:
     """The routes.
 
@@ -59,28 +87,7 @@ def build_agent_router(engines: PoolEngines, servers: Servers, key: str) -> APIR
     async def turn(said: AgentTurn, peer: CurrentPeer, request: Request) -> dict[str, Any]:
         """Takes its answers, and gives it the next calls, if there are some in time."""
         peer.must_be_administrator("only the agents of the pool's servers show files for its manager")
-
-        def take() -> dict[str, Any]:
-            check_agent_proof(said.proof, key, said.server, said.root_uuid, said.agent)
-            manager, incarnation = servers.root_uuid(""), engines.incarnation
-            # Numbers of calls begin anew with each run of the manager.
-            is_ours = (said.manager, said.incarnation) == (manager, incarnation)
-            answers = {answer.number: {"result": answer.result, "error": answer.error} for answer in said.answers}
-            calls = engines.agents.turn(
-                Turn(
-                    said.server,
-                    said.root_uuid,
-                    said.agent,
-                    frozenset(said.shown),
-                    frozenset(said.ended),
-                    frozenset(said.under_way if is_ours else ()),
-                    answers if is_ours else {},
-                    said.wait_seconds,
-                )
-            )
-            return {"manager": manager, "incarnation": incarnation, **calls}
-
         async with turn_of(request).given_back():
-            return await asyncio.to_thread(take)
+            return await asyncio.to_thread(take_turn, said, engines, servers, key)
 
     return router
