@@ -90,7 +90,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         return jobs.pool_of(pool), parse_slurm_size(size)
 
     async def job_process(call: _Call) -> str:
-        jobs.check(await _parsed(call))
+        await jobs.check(await _parsed(call))
         return ""
 
     async def create_persistent(call: _Call) -> str:

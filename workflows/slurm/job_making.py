@@ -121,10 +121,10 @@ class JobMaking:
         return now is not None and not now.state.is_final
 
     def _make_all(self, job: JobRow, directives: Directives, request: ReservationRow) -> None:
+        self.check_stages(directives)
         holder = job.holder
         for name in directives.persistents:
             self._persistents.attach(name, holder, job.owner_uid)
-        self.check_stages(directives)
         if not job.capacity_bytes:
             return
         info = self._reservations.create(request, queues=False)

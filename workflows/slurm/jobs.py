@@ -101,7 +101,7 @@ class SlurmJobs:
         environment = JobEnvironment(settings, self._tokens, instance_variables, job_files)
         self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of)
 
-    def check(self, directives: Directives) -> None:
+    async def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
 
         Raises
@@ -111,7 +111,8 @@ class SlurmJobs:
         UnsupportedError
             It stages files that lie on another server of the pool.
         """
-        self._making.check_stages(directives)
+        if directives.staged_persistents:
+            await in_thread(self._making.check_stages, directives)
         requests = [(directives.pool, directives.capacity_bytes)]
         requests += [(request.pool, request.capacity_bytes) for request in directives.creates]
         for pool, size in requests:
