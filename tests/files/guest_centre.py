@@ -6,6 +6,7 @@ MUNGE, whose nodes see neither the instance's root nor its sockets. This machine
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -23,10 +24,12 @@ from tests.support.guests import Guest, GuestNetwork
 from tests.support.instance import CommandLineInstance
 from tests.support.munged import Munged
 
-__all__ = ["CAPACITY", "HOME", "GuestCentre", "guest_centre"]
+__all__ = ["CAPACITY", "HOME", "SECOND", "GuestCentre", "guest_centre", "second_server"]
 
 #: What a job asks for: XFS takes 300 MiB or more.
 CAPACITY = "320MiB"
+#: A second server of the pool, on this machine as well.
+SECOND = "second"
 #: The node that is the home.
 HOME = "home"
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=200 State=UNKNOWN"
@@ -96,6 +99,7 @@ class GuestCentre:
     """All of it."""
 
     instance: CommandLineInstance
+    python: Path
     cluster: Cluster
     guests: dict[str, Guest]
     node_folder: str
@@ -201,7 +205,48 @@ def guest_centre(folder: Path, python: Path) -> Iterator[GuestCentre]:
         }
         cluster = _GuestCluster(folder / "slurm", configuration, guests, network, munged)
         stack.enter_context(cluster)
-        yield GuestCentre(instance, cluster, guests, node_folder)
+        yield GuestCentre(instance, python, cluster, guests, node_folder)
+
+
+@contextlib.contextmanager
+def second_server(centre: GuestCentre) -> Iterator[CommandLineInstance]:
+    """A server that joins the centre's pool, with an agent beside it."""
+    first = centre.instance
+    folder = first.root.parent
+    listen = json.loads(first.files.pool_membership.read_text())["listen"]
+    host = listen.rpartition(":")[0]
+    configuration = folder / "second.toml"
+    text = Path(first.environment["FOREBAY_CONFIG"]).read_text()
+    configuration.write_text(text.replace(f'root = "{first.root}"', f'root = "{folder}/second"'))
+    second = CommandLineInstance(
+        folder / "second",
+        capacity="1GiB",
+        python=centre.python,
+        up_options=(
+            *("--pool-key", str(folder / "pool.key"), "--listen", f"{host}:{_free_port(host)}"),
+            *("--join", listen, "--name", SECOND),
+        ),
+    )
+    second.environment |= {
+        "FOREBAY_CONFIG": str(configuration),
+        "FOREBAY_MUNGE_SOCKET": first.environment["FOREBAY_MUNGE_SOCKET"],
+    }
+    with contextlib.ExitStack() as stack:
+        stack.callback(_end_what_is_left, second.root, Path(centre.node_folder))
+        second.up()
+        stack.callback(second.run, "down", "--force")
+        log = stack.enter_context((folder / "agent.log").open("wb"))
+        agent = subprocess.Popen(
+            second.command("agent"),
+            env=os.environ | second.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        stack.callback(agent.wait)
+        stack.callback(agent.terminate)
+        yield second
+        first.ask("servers", "retire", SECOND)
 
 
 def _free_port(address: str) -> int:
