@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.files.guest_centre import CAPACITY, SECOND, GuestCentre, second_server
-from tests.slurm.cluster import PERSON
+from tests.slurm.cluster import PERSON, wait_for
 from tests.support.guests import why_no_guests
 
 pytestmark = [
@@ -46,6 +46,9 @@ def test_a_job_uses_files_of_a_home_that_is_not_the_managers_server(centre: Gues
     with second_server(centre) as second:
         _as_person(centre, "create", "far", "--on", SECOND, "--capacity", "32MiB", "--files", CAPACITY, "--persistent")
         (files,) = second.root.glob("reservations/*/files")
+        # slurmctld asks for reservations that it has not made when it starts.
+        centre.cluster.restart_controller()
+        wait_for(lambda: "Name=far" in centre.cluster.buffers(), "Slurm to know the reservation", 60)
         job = centre.submit(_SCRIPT)
         centre.wait_until_gone(job)
         assert (files / "seen").read_text() == "n2\nn1\n", centre.story(job)
@@ -55,6 +58,7 @@ def test_a_job_uses_files_of_a_home_that_is_not_the_managers_server(centre: Gues
         (answer,) = [each for each in centre.instance.ask("why", str(job))["answers"] if "job" in each["subject"]]
         assert "fenced" not in str(answer), answer
         _as_person(centre, "destroy", "far", "--force")
+        centre.cluster.restart_controller()
         assert [path.name for path in (second.root / "drivers").iterdir() if path.is_dir()] == []
         assert list(Path(second.root / "reservations").iterdir()) == []
     centre.must_be_clean()
