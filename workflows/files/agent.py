@@ -81,6 +81,10 @@ class _Work:
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)  #: that the manager has not got
     under_way: set[int] = field(default_factory=set)
 
+    def has(self, number: int) -> bool:
+        """The call was taken before, and the manager has not heard what became of it."""
+        return number in self.under_way or number in self.answers
+
 
 class Agent:
     """That of one server's root.
@@ -178,10 +182,11 @@ class Agent:
                 del work.answers[number]
         work = self._work_for(str(said["manager"]), int(said["incarnation"]))
         with self._lock:
-            for call in said["calls"]:
+            fresh = [call for call in said["calls"] if not work.has(int(call["number"]))]
+            for call in fresh:
                 work.under_way.add(int(call["number"]))
                 work.latest[str(call["reservation"])] = int(call["number"])
-        for call in said["calls"]:
+        for call in fresh:
             workers.submit(self._carry_out, call, work)
         return float(said["pause_seconds"])
 

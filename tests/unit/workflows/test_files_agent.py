@@ -386,6 +386,29 @@ def test_an_agent_tells_what_it_has_done_at_its_next_turn(
     assert engines[-1].calls == ["begin", "stop"]
 
 
+def test_a_call_that_comes_again_while_it_is_under_way_is_carried_out_once(
+    made: tuple[Agent, list[Engines]], threads: ThreadPoolExecutor
+) -> None:
+    agent, engines = made
+    agent._work_for("manager", 1)
+    engines[-1].hold.clear()
+
+    class Client:
+        def agent_turn(self, said: dict[str, Any]) -> dict[str, Any]:
+            return {"manager": "manager", "incarnation": 1, "calls": [call("open", 7)], "pause_seconds": 0.0}
+
+        def close(self) -> None: ...
+
+    agent._connect = cast(Callable[[], Any], Client)
+    with ThreadPoolExecutor(2) as workers:
+        agent._take_turn(workers)
+        assert engines[-1].begun.wait(60)
+        agent._take_turn(workers)
+        engines[-1].hold.set()
+    assert engines[-1].calls == ["begin", "open /ssd/files"]
+    assert "error" not in agent._work.answers[7]
+
+
 def test_there_is_one_agent_for_a_server(tmp_path: Path) -> None:
     with (
         agent_lock(tmp_path / "drivers"),
