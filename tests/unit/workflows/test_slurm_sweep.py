@@ -59,7 +59,8 @@ def jobs(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for token in ("16", "17", "18"):
         job = JobTable(database).add(token, 1000, 1000, 1 << 24, {})
         JobTable(database).change(job.id, state=JobState.RUNNING)
-    reservations = SimpleNamespace(pools=SimpleNamespace(settings=SimpleNamespace(pools={})))
+    pools = SimpleNamespace(settings=SimpleNamespace(pools={}))
+    reservations = SimpleNamespace(pools=pools, is_here=lambda _: True)
     return SlurmJobs(
         database,
         cast(ServerLink, SimpleNamespace()),
