@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-import forebay
 from forebay.cli.arguments import StreamArgument
 from forebay.cli.following import (
     OnUnavailable,
@@ -20,6 +19,7 @@ from forebay.cli.following import (
     WaitForWriterOption,
     needs_packages,
     opened_to_follow,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -91,9 +91,6 @@ def render(
     def say(text: str) -> None:
         messages.print(Text(text), soft_wrap=True)
 
-    def notice(event: forebay.Notice) -> None:
-        say(f"{stream} is {event.status}{': ' + event.text if event.text else ''}")
-
     rendered = 0
     try:
         with (
@@ -119,7 +116,7 @@ def render(
             with (
                 tells_interruption() as outcome,
                 ComingSteps(
-                    source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice),
+                    source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=say_notice),
                     latest=draws_latest_first(source, latest),
                     whole=whole,
                     on_withdrawn=withdraw,

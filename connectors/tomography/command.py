@@ -13,11 +13,14 @@ from rich.text import Text
 import forebay
 from forebay.cli.arguments import stream_names
 from forebay.cli.following import (
+    OnUnavailable,
+    OnUnavailableOption,
     RunOption,
     TimeoutOption,
     WaitForWriterOption,
     needs_packages,
     opened_to_follow,
+    say_notice,
     tells_interruption,
 )
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -65,6 +68,7 @@ def reconstruct_command(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    on_unavailable: OnUnavailableOption = OnUnavailable.WAIT,
     as_json: JsonOption = False,
 ) -> int:
     """Reconstruct slices of a scan by filtered back-projection while it runs, until it has ended.
@@ -85,7 +89,10 @@ def reconstruct_command(
     messages = error_console()
     latest: Slices | None = None
     written: list[Path] = []
-    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as scan, tells_interruption() as outcome:
+    with (
+        opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer, on_unavailable) as scan,
+        tells_interruption() as outcome,
+    ):
         for latest in reconstruct(
             scan,
             rows=detector_rows,
@@ -95,6 +102,7 @@ def reconstruct_command(
             filter_name=filter_name,
             extended=extended,
             without_rings=without_rings,
+            on_notice=say_notice,
         ):
             _write_preview(latest, out / "preview.png")
             messages.print(

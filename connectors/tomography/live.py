@@ -6,14 +6,14 @@ Filtered back-projection is a sum over angles: a batch of projections adds its p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay import Address, Step, Stream, VariableNotFoundError
+from forebay import Address, Notice, Step, Stream, VariableNotFoundError
 from forebay.connectors.opening import followed_stream
 from forebay.connectors.tomography.center import find_center
 from forebay.connectors.tomography.projections import minus_log, normalize
@@ -143,6 +143,7 @@ def reconstruct(
     filter_name: str = "ramp",
     extended: bool = False,
     without_rings: bool = False,
+    on_notice: Callable[[Notice], object] | None = None,
     **opening: Any,
 ) -> Iterator[Slices]:
     """Follows a scan and yields its slices after each batch of angles, until the scan has ended.
@@ -168,6 +169,8 @@ def reconstruct(
         A scan of 360 degrees about an axis near an edge of the detector: slices reach as far as the longer side.
     without_rings : bool
         When the scan has ended, its slices come once more, with rings removed by :func:`remove_rings`.
+    on_notice : callable, optional
+        Called with each :class:`forebay.Notice` of what the scan waits for, or passes over.
     **opening
         Other options of :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
 
@@ -181,7 +184,7 @@ def reconstruct(
     dark: NDArray[Any] | None = None
     with (
         followed_stream(address, instance, opening, timeout=timeout) as stream,
-        stream.follow(consumer, timeout=timeout, start="oldest", ack="manual") as follower,
+        stream.follow(consumer, timeout=timeout, start="oldest", ack="manual", on_notice=on_notice) as follower,
     ):
         last: Step | None = None
         for step in follower:

@@ -18,6 +18,7 @@ from PIL import Image
 
 import forebay
 from forebay.connectors import tomography
+from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
 from tests.support.time_limits import seconds
 from tests.tomography.phantom import COLUMNS, OFFSET, error_of, scan
@@ -133,6 +134,34 @@ def test_slices_come_while_the_detector_runs(reservation: str) -> None:
     assert angles == [15, 30, 45, 60, 75, 90]
     assert slices.center == pytest.approx(COLUMNS // 2 + 16 + OFFSET, abs=0.5)
     assert error_of(50 * slices.image[0]) < 0.06
+
+
+DETECTOR_THAT_DIES = """
+    import os, sys
+    import numpy as np
+    from forebay.connectors import tomography
+    writer = tomography.ScanWriter(sys.argv[1], angles_per_step=2, rows_per_block=1)
+    writer.dark(np.zeros((1, 8), np.float32))
+    writer.white(np.ones((1, 8), np.float32))
+    for number in range(4):
+        writer.projection(np.full((1, 8), 0.5, np.float32), 45.0 * number)
+    print("written")
+    input()
+    os._exit(1)
+"""
+
+
+def test_what_a_scan_waits_for_is_told(reservation: str) -> None:
+    address = f"{reservation}/scan"
+    told: list[forebay.Notice] = []
+    with PythonProcess(DETECTOR_THAT_DIES, address) as detector:
+        assert detector.line() == "written"
+        slices = tomography.reconstruct(address, center=3.5, timeout=seconds(5), on_notice=told.append)
+        next(slices)
+        detector.tell()
+        with pytest.raises(forebay.StepTimeoutError):
+            list(slices)
+    assert [notice.status for notice in told] == [forebay.StreamStatus.INTERRUPTED]
 
 
 def test_rows_are_read_without_the_others(reservation: str) -> None:

@@ -132,7 +132,7 @@ def view(
         if web:
             from forebay.viz.web.server import serve
 
-            return serve(source, scene, port)
+            return serve(source, scene, port, say_notice)
         try:
             with (
                 tells_interruption() as outcome,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Thread
 
-from forebay import Stream
+from forebay import Notice, Stream
 from forebay.errors import ForebayError
 
 __all__ = ["LiveSteps"]
@@ -21,15 +21,19 @@ class LiveSteps:
         What is followed.
     changed : callable
         Called from the thread when there is a newer step or the stream has ended.
+    on_notice : callable, optional
+        Called from the thread with each notice of what the stream waits for, or passes over.
     """
 
-    def __init__(self, stream: Stream, changed: Callable[[], object]) -> None:
+    def __init__(
+        self, stream: Stream, changed: Callable[[], object], on_notice: Callable[[Notice], object] | None = None
+    ) -> None:
         self.newest: int | None = None
         self.epoch = 0  #: of the newest step: another step of the same number has another epoch
         #: Why there are no newer steps; empty while the stream runs.
         self.ended = ""
         self._changed = changed
-        self._follower = stream.follow(start="latest", latest_only=True)
+        self._follower = stream.follow(start="latest", latest_only=True, on_notice=on_notice)
         self._thread = Thread(target=self._run, name="forebay-live-steps", daemon=True)
         self._thread.start()
 

@@ -14,6 +14,7 @@ import shlex
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,7 +25,7 @@ from trame.widgets import html, rca
 from vtkmodules.vtkInteractionStyle import vtkInteractorStyleTrackballCamera
 from vtkmodules.vtkRenderingCore import vtkRenderWindowInteractor
 
-from forebay import Stream
+from forebay import Notice, Stream
 from forebay.errors import ForebayError, StepNotFoundError, UnsupportedError
 from forebay.visible_text import visible
 from forebay.viz.scenes.description import SceneDescription
@@ -41,7 +42,9 @@ _PAGE_STYLE = (
 _BAR_STYLE = "display: flex; gap: 1.5rem; align-items: center; padding: 0.6rem 1rem"
 
 
-def serve(stream: Stream, scene: SceneDescription, port: int) -> int:
+def serve(
+    stream: Stream, scene: SceneDescription, port: int, on_notice: Callable[[Notice], object] | None = None
+) -> int:
     """Shows a stream until interrupted, or until standard input ends where that is a pipe; returns the exit status.
 
     Parameters
@@ -50,6 +53,8 @@ def serve(stream: Stream, scene: SceneDescription, port: int) -> int:
         Has a step already.
     port : int
         0: any free one. The address, with the token, is printed on standard output.
+    on_notice : callable, optional
+        Called from a thread with each notice of what the stream waits for, or passes over.
     """
     with tempfile.TemporaryDirectory(prefix="forebay-view-") as folder:
         # In a file of this user alone: an argument or variable would be seen by others.
@@ -59,7 +64,7 @@ def serve(stream: Stream, scene: SceneDescription, port: int) -> int:
         key.write_text(token)
         # trame reads the command line of the process unless this names its options.
         os.environ["TRAME_ARGS"] = f"--server --authKeyFile {shlex.quote(str(key))}"
-        viewer = _Viewer(stream, scene, token)
+        viewer = _Viewer(stream, scene, token, on_notice)
         try:
             viewer.run(port)
         except OSError as error:
@@ -72,8 +77,10 @@ def serve(stream: Stream, scene: SceneDescription, port: int) -> int:
 class _Viewer:
     """The page, the window behind it, and what connects them with the stream."""
 
-    def __init__(self, stream: Stream, scene: SceneDescription, token: str) -> None:
-        self._stream, self._token = stream, token
+    def __init__(
+        self, stream: Stream, scene: SceneDescription, token: str, on_notice: Callable[[Notice], object] | None
+    ) -> None:
+        self._stream, self._token, self._on_notice = stream, token, on_notice
         # The mouse moves the camera here.
         self._picture = ScenePicture(
             dataclasses.replace(scene, camera=dataclasses.replace(scene.camera, sway=0.0, path=scene.camera.path[:1]))
@@ -142,7 +149,7 @@ class _Viewer:
     def _ready(self, **_: Any) -> None:
         loop = asyncio.get_running_loop()
         changed = self._changed = asyncio.Event()
-        self._live = LiveSteps(self._stream, lambda: loop.call_soon_threadsafe(changed.set))
+        self._live = LiveSteps(self._stream, lambda: loop.call_soon_threadsafe(changed.set), self._on_notice)
         self._tasks.append(loop.create_task(self._draw_changes()))
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             Thread(target=self._wait_for_parent, args=(loop,), daemon=True).start()
