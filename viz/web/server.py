@@ -78,7 +78,7 @@ class _Viewer:
     """The page, the window behind it, and what connects them with the stream."""
 
     def __init__(
-        self, stream: Stream, scene: SceneDescription, token: str, on_notice: Callable[[Notice], object] | None
+        self, stream: Stream, scene: SceneDescription, token: str, on_notice: Callable[[Notice], object] | None = None
     ) -> None:
         self._stream, self._token, self._on_notice = stream, token, on_notice
         # The mouse moves the camera here.
