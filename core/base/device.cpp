@@ -152,10 +152,12 @@ Result<std::vector<std::byte>> read_whole(Device& device, const std::string& pat
 }
 
 Result<void> write_whole(Device& device, const std::string& directory, const std::string& name,
-                         std::span<const std::byte> bytes) {
+                         std::span<const std::byte> bytes, FileFor whom) {
   const std::string temporary = directory + "/." + name + ".new";
   RETURN_IF_ERROR(device.remove(temporary));
   ASSIGN_OR_RETURN(auto file, device.open(temporary, OpenMode::create_new));
+  if (whom == FileFor::all_to_read && file->descriptor() >= 0 && ::fchmod(file->descriptor(), 0644) != 0)
+    return system_error(errno, "cannot let others read", temporary);
   RETURN_IF_ERROR(file->write_at(0, bytes));
   RETURN_IF_ERROR(file->sync());
   RETURN_IF_ERROR(device.rename(temporary, directory + "/" + name));

@@ -91,9 +91,12 @@ Device& posix_device();
 /// Reads a whole file of at most `bytes_max` bytes.
 Result<std::vector<std::byte>> read_whole(Device& device, const std::string& path, std::uint64_t bytes_max);
 
+/// Who may open a file that write_whole() writes.
+enum class FileFor : std::uint8_t { owner, all_to_read };
+
 /// Writes a file so that after a crash it is the old or the new one: temporary name, sync, rename, sync of the
 /// directory.
 Result<void> write_whole(Device& device, const std::string& directory, const std::string& name,
-                         std::span<const std::byte> bytes);
+                         std::span<const std::byte> bytes, FileFor whom = FileFor::owner);
 
 }  // namespace forebay

@@ -17,27 +17,31 @@ namespace forebay::server {
 
 Result<ListeningSocket> ListeningSocket::at(const std::string& path) {
   struct stat status{};
-  if (::lstat(path.c_str(), &status) == 0) {
-    if (!S_ISSOCK(status.st_mode))
-      return fail(ErrorCode::already_exists, "something that is no socket has the name of the server's socket", path);
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error(errno, "cannot remove an old socket", path);
-  }
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
+    return fail(ErrorCode::already_exists, "something that is no socket has the name of the server's socket", path);
+  // It gets its name when all may connect: nobody finds one that refuses them, or none where one was.
+  const std::size_t name = path.rfind('/') + 1;
+  const std::string hidden = path.substr(0, name) + '.' + path.substr(name);
+  if (::unlink(hidden.c_str()) != 0 && errno != ENOENT)
+    return system_error(errno, "cannot remove an old socket", hidden);
   ListeningSocket made;
   made.descriptor_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.descriptor_.valid()) return system_error(errno, "cannot make a socket");
-  if (bind_unix(made.get(), path) != 0) {
+  if (bind_unix(made.get(), hidden) != 0) {
     if (errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL)
       return fail(ErrorCode::unsupported, "the file system has no sockets", path);
     return system_error(errno, "cannot bind", path);
   }
-  if (::lstat(path.c_str(), &status) != 0) return system_error(errno, "cannot examine the socket", path);
-  made.path_ = path;
+  if (::lstat(hidden.c_str(), &status) != 0) return system_error(errno, "cannot examine the socket", hidden);
+  made.path_ = hidden;
   made.device_ = status.st_dev;
   made.inode_ = status.st_ino;
   // Whoever can reach the server may connect: rights are decided by who the peer is.
-  if (::chmod(path.c_str(), 0666) != 0)
-    return system_error(errno, "cannot give other users access to the socket", path);
+  if (::chmod(hidden.c_str(), 0666) != 0)
+    return system_error(errno, "cannot give other users access to the socket", hidden);
   if (::listen(made.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", path);
+  if (::rename(hidden.c_str(), path.c_str()) != 0) return system_error(errno, "cannot name the socket", path);
+  made.path_ = path;
   return made;
 }
 

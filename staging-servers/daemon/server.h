@@ -165,7 +165,7 @@ class Server final : public ConnectionHost,
   /// Of which reservations get one that marks what is made in them.
   Result<void> choose_files_groups();
   /// Makes a small file of the root hold this text. Takes no space where it does already.
-  Result<void> keep_text(const std::string& name, const std::string& text);
+  Result<void> keep_text(const std::string& name, const std::string& text, FileFor whom = FileFor::owner);
   Result<void> recover();
   Result<void> listen();
   /// False if the root was removed, or another one has its path.

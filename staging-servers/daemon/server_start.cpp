@@ -111,11 +111,11 @@ Result<void> Server::prepare_root() {
   return {};
 }
 
-Result<void> Server::keep_text(const std::string& name, const std::string& text) {
+Result<void> Server::keep_text(const std::string& name, const std::string& text, FileFor whom) {
   const std::string path = options_.root + "/" + name;
   auto before = read_whole(device_, path, small_file_bytes_max);
   if (before && std::ranges::equal(*before, bytes_of(text))) return {};
-  auto written = write_whole(device_, options_.root, name, bytes_of(text));
+  auto written = write_whole(device_, options_.root, name, bytes_of(text), whom);
   if (!written && written.error().code == ErrorCode::no_space && before && before->size() >= text.size()) {
     // A disk without a byte left keeps no server from starting again.
     ASSIGN_OR_RETURN(auto file, device_.open(path, OpenMode::read_write));
@@ -277,9 +277,7 @@ Result<void> Server::listen() {
   RETURN_IF_ERROR(loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }));
   look_after_root();
   const std::string endpoint = socket_path_ + "\n";
-  RETURN_IF_ERROR(keep_text("endpoint", endpoint));
-  if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
-    return system_error(errno, "cannot give other users access to the endpoint file", options_.root + "/endpoint");
+  RETURN_IF_ERROR(keep_text("endpoint", endpoint, FileFor::all_to_read));
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
   if (!options_.fabric.empty()) {
     if (options_.listen.empty())

@@ -202,13 +202,15 @@ void Connection::go_on() {
   receive(Turn::its_own);
 }
 
-bool Connection::handle_received(Turn turn) {
-  const std::int64_t until_ns = monotonic_ns() + host_.turns().turn_ns();
+bool Connection::handle_received(Turn turn, std::int64_t until_ns) {
   // However short a turn is, one message is dealt with in it.
   for (bool first = true; !closing_; first = false) {
     if (!next_message_) next_message_ = socket_.pop();
     if (!next_message_) return true;
-    const bool comes_later = turn == Turn::none && greeted_ && host_.turns().is_waiting(peer_.uid);
+    const UserTurns& turns = host_.turns();
+    // A local hello costs nothing. To answer a remote one takes as long as many requests: strangers are one user.
+    const bool comes_later = turn == Turn::none && (greeted_ || is_remote()) &&
+                             (turns.is_waiting(peer_.uid) || (first && turns.has_spent(peer_.uid)));
     const bool is_over = !first && monotonic_ns() >= until_ns;
     if (turn != Turn::last && (comes_later || is_over)) return false;
     fail_point("server.message.received");
@@ -219,9 +221,12 @@ bool Connection::handle_received(Turn turn) {
 
 void Connection::receive(Turn turn) {
   if (closing_ || (waits_for_turn_ && turn != Turn::last)) return;
+  const uid_t user = peer_.uid;  // a proof changes it
+  const std::int64_t begun_ns = monotonic_ns();
   const auto received = socket_.receive();
   // What arrived before the end still counts.
-  const bool handled = handle_received(turn);
+  const bool handled = handle_received(turn, begun_ns + host_.turns().turn_ns());
+  host_.turns().spend(user, monotonic_ns() - begun_ns);
   count_unread();
   const bool breaks_protocol = !received && received.error().code == ErrorCode::protocol;
   // Who breaks it does not wait: the descriptors that it sent would stay open meanwhile.

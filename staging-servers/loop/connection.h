@@ -174,7 +174,7 @@ class Connection {
   };
   void receive(Turn turn);
   /// False if it is to go on later.
-  bool handle_received(Turn turn);
+  bool handle_received(Turn turn, std::int64_t until_ns);
   /// Tells what it holds in memory for the peer; ends the connection if that is too much.
   void count_unread();
   void dispatch(protocol::Message message);

@@ -117,6 +117,7 @@ void EventLoop::run() {
   std::array<epoll_event, 64> events{};
   while (running_) {
     const int count = wait(events);
+    ++turn_;
     for (int i = 0; i < count; ++i) {
       // A handler may forget others: look each one up, and keep it alive while it runs.
       const auto found = handlers_.find(events[static_cast<std::size_t>(i)].data.fd);

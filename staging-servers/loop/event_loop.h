@@ -46,6 +46,9 @@ class EventLoop {
   /// Runs `task` at the end of each turn, in which what had happened was handled.
   void after_each_turn(Task task) { after_turn_ = std::move(task); }
 
+  /// The number of the turn that runs.
+  std::uint64_t turn() const noexcept { return turn_; }
+
   /// Until stop().
   void run();
   void stop() { running_ = false; }
@@ -71,6 +74,7 @@ class EventLoop {
   std::map<TimerId, Task> timers_;
   std::uint64_t timers_made_ = 0;
   Task after_turn_;
+  std::uint64_t turn_ = 0;
 
   std::mutex posted_mutex_;
   std::vector<Task> posted_;  // guarded by posted_mutex_

@@ -14,6 +14,16 @@ void UserTurns::wait(Connection& connection) {
   post_turn();
 }
 
+void UserTurns::spend(uid_t user, std::int64_t ns) {
+  if (std::exchange(spent_in_, loop_.turn()) != loop_.turn()) spent_ns_.clear();
+  spent_ns_[user] += ns;
+}
+
+bool UserTurns::has_spent(uid_t user) const {
+  const auto found = spent_ns_.find(user);
+  return spent_in_ == loop_.turn() && found != spent_ns_.end() && found->second >= turn_ns_;
+}
+
 void UserTurns::forget(Connection& connection) {
   const auto found = waiting_.find(connection.peer().uid);
   if (found == waiting_.end()) return;

@@ -24,6 +24,10 @@ class UserTurns {
 
   /// Some connection of the user's waits: what another one has to say comes after it.
   bool is_waiting(uid_t user) const { return waiting_.contains(user); }
+  /// One of the user's connections was dealt with for so long.
+  void spend(uid_t user, std::int64_t ns);
+  /// They have had their time in this turn of the loop, however many they are.
+  bool has_spent(uid_t user) const;
   /// Calls Connection::go_on() when it is its turn.
   void wait(Connection& connection);
   /// It is about to end.
@@ -37,6 +41,8 @@ class UserTurns {
   const std::int64_t turn_ns_;
   std::map<uid_t, std::deque<Connection*>> waiting_;  ///< none is empty
   bool posted_ = false;
+  std::map<uid_t, std::int64_t> spent_ns_;  ///< in the loop's turn `spent_in_`
+  std::uint64_t spent_in_ = 0;
 };
 
 }  // namespace forebay::server

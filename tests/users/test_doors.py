@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -192,6 +193,63 @@ def test_a_packet_of_queries_over_many_files_holds_nobody_up(users: Users, serve
         os.write(let_look, b"x")
         # Others do not wait for all of them.
         assert attacker.next() < queries / 5
+
+
+def test_long_requests_on_many_connections_hold_nobody_up(users: Users, server: Instance) -> None:
+    """Each takes the loop for longer than a turn, and all are there before another user asks something."""
+    eve, bob = users("eve"), users("bob")
+    server.create("eves", "16MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    socket = server.socket()
+    count = 30
+
+    def attack(tell: Tell) -> None:
+        with forebay.open("eves/flow", "w", instance=socket, rank=0, ranks=1) as stream, stream.step() as step:
+            step["T"] = np.zeros(10)
+        hello, long = recorded(socket, lambda admin: admin.set_precious("eves/flow", [0] * 500_000))
+        clients = [RawClient(socket) for _ in range(count)]
+        for client in clients:
+            client.send(hello)
+            client.answers(1)
+            sent = 0
+            while sent < len(long) - 1:
+                sent += client.send(long[sent:-1])
+        tell("prepared")
+        os.read(go_on, 1)
+        for client in clients:
+            client.send(long[-1:])
+        tell("asked")
+        os.read(look, 1)
+        tell(sum(client.answers_so_far() for client in clients))
+
+    def ask(tell: Tell) -> None:
+        hello, query = recorded(socket, lambda admin: admin.reservations())
+        client = RawClient(socket)
+        client.send(hello)
+        client.answers(1)
+        tell("connected")
+        os.read(ask_now, 1)
+        client.send(query)
+        tell("asked")
+        tell(len(client.answers(1)))
+
+    go_on, let_go_on = os.pipe()
+    look, let_look = os.pipe()
+    ask_now, let_ask = os.pipe()
+    with eve.child(attack) as attacker, bob.child(ask) as asker:
+        assert [attacker.next(), asker.next()] == ["prepared", "connected"]
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            os.write(let_go_on, b"x")
+            assert attacker.next() == "asked"
+            os.write(let_ask, b"x")
+            assert asker.next() == "asked"
+            os.kill(server.pid, signal.SIGCONT)
+            assert asker.next() == 1
+            os.kill(server.pid, signal.SIGSTOP)
+            os.write(let_look, b"x")
+            assert attacker.next() < count / 2
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
 
 
 def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server: Instance) -> None:

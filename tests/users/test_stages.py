@@ -111,7 +111,14 @@ def test_a_stranger_gets_no_memory_of_the_manager_and_no_traceback(
         except forebay.ForebayError as error:
             return f"{error.code}: {error.what}"
 
+    def no_request() -> None:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            connection.sendall(b"no request\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
+
     assert eve.call(body_without_end)[0] < 4 << 20
+    eve.call(no_request)
     big = 99999999999999999999999
     for told in (
         eve.call(lambda: ask("stage", big)),
@@ -124,6 +131,7 @@ def test_a_stranger_gets_no_memory_of_the_manager_and_no_traceback(
         assert told.startswith(("invalid_argument", "not_found")), told
     log = (place / "root" / "log" / "manager.log").read_text()
     assert "Traceback" not in log
+    assert "Invalid HTTP request" not in log  # anybody could fill the disk with it
 
 
 def test_many_small_stages_of_one_user_do_not_come_before_anothers_one(

@@ -124,6 +124,7 @@ def main() -> int:
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[log])
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # Its warnings are about what clients send.
     os.umask(0o077)  # Stages set their own.
     instance = Instance.below(arguments.root)
     try:

@@ -43,6 +43,10 @@ class Connection:
         body = await self._reader.readexactly(int(length)) if length else await self._reader.read()
         return int(head.split()[1]), json.loads(body)
 
+    async def status(self) -> int:
+        """Of the next answer, whatever follows."""
+        return int((await self._reader.readuntil(b"\r\n\r\n")).split()[1])
+
     async def is_cut(self) -> bool:
         """Waits for the end."""
         with contextlib.suppress(ConnectionResetError):
@@ -143,6 +147,18 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, no
     asyncio.run(run())
 
 
+def test_a_body_in_chunks_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    """However small they are, each is an event of its own in the loop that everybody waits for."""
+
+    async def run() -> None:
+        async with served(tmp_path) as connect:
+            chunked = await connect()
+            await chunked.send(head("POST", "/echo", "transfer-encoding: chunked") + b"2\r\n{}\r\n0\r\n\r\n")
+            assert await chunked.status() == 400
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", head("POST", "/echo", "content-length: 100") + b'{"a": '])
 def test_half_a_request_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     async def run() -> None:
@@ -199,12 +215,28 @@ def test_requests_take_turns_between_users() -> None:
     asyncio.run(run())
 
 
+def test_one_user_computes_few_answers_at_once() -> None:
+    async def run() -> None:
+        turns = _RequestTurns()
+        ada = [asyncio.create_task(Turn(turns, 1).take()) for _ in range(40)]
+        async with asyncio.timeout(10):
+            await asyncio.wait(ada[:4])
+            for uid in range(2, 30):
+                await Turn(turns, uid).take()
+        assert sum(wait.done() for wait in ada) == 4
+        for wait in ada:
+            wait.cancel()
+        await asyncio.wait(ada)
+
+    asyncio.run(run())
+
+
 def test_one_users_requests_do_not_keep_another_request_waiting(tmp_path: Path) -> None:
-    """All places are taken, of those who only wait none."""
+    """All of the user's places but one are taken, and none by those who only wait."""
 
     async def run() -> None:
         async with served(tmp_path) as connect:
-            for path, count in (("/poll", 40), ("/wait", 31)):
+            for path, count in (("/poll", 40), ("/wait", 3)):
                 for _ in range(count):
                     await (await connect()).send(head("GET", path))
             last = await connect()

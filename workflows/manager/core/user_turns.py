@@ -2,9 +2,9 @@
 """Whose turn it is, of stages or of requests: turns go round by user, so that nobody waits behind all that another has
 asked for.
 
-There are places for everybody, which one user may have all of, and a reserve for users who have none. What has given
-its place back and still goes on, such as a process that does not end although it was killed, counts against its user
-alone. Belongs to the event loop's thread.
+There are places for everybody, which one user may have all of unless fewer are said, and a reserve for users who have
+none. What has given its place back and still goes on, such as a process that does not end although it was killed,
+counts against its user alone. Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ __all__ = ["UserTurns"]
 class UserTurns:
     """What waits, in the order of each user, and how much of each runs."""
 
-    def __init__(self, places: int, reserve: int) -> None:
+    def __init__(self, places: int, reserve: int, *, of_one_max: int | None = None) -> None:
         self._places = places
         self._reserve = reserve
+        self._of_one_max = places if of_one_max is None else of_one_max
         self._waiting: dict[int, OrderedDict[int, None]] = {}
         self._running: dict[int, int] = {}  # user of each
         self._count_of: Counter[int] = Counter()  # running, and not ending, of each user
@@ -82,7 +83,7 @@ class UserTurns:
         count = len(self._running)
         if not self._count_of[uid]:
             return count < self._places + self._reserve
-        return count < self._places and self._count_of[uid] < self._places
+        return count < self._places and self._count_of[uid] < self._of_one_max
 
     def _forget_one(self, uid: int) -> None:
         self._count_of[uid] -= 1

@@ -26,6 +26,7 @@ __all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "PeerProtocol", "asking_peer"]
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
 _GROUPS_BYTES_MAX = 1024
+_HEAD_BYTES_MAX = 64 << 10  # of a request
 #: How long a whole request, or the next one on the same connection, may take to come.
 REQUEST_SECONDS_MAX = 30.0
 _TOO_MANY_BODY = (
@@ -59,12 +60,28 @@ def asking_peer(peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> Peer:
     return Peer(int(match[1]), int(match[2]), groups | {int(match[2])})
 
 
+class _BodiesOfKnownLength(h11.Connection):
+    """Refuses bodies in chunks, which no client of ours sends. One of 60 000 chunks of a byte would keep the loop, and
+    with it everybody, for more than a second.
+    """
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
+            raise h11.RemoteProtocolError("a body has to have a content-length")
+        return event
+
+
 class PeerProtocol(H11Protocol):
     """HTTP over a Unix socket that knows its peer. Connections are shared out between users, and one on which no whole
     request comes for a time is cut.
     """
 
     shares = ConnectionShares()  #: of the process
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = _BodiesOfKnownLength(h11.SERVER, _HEAD_BYTES_MAX)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -29,6 +29,8 @@ BODY_BYTES_MAX = 512 << 10
 _CALL_BYTES_MAX = 5 << 20
 _PLACES = 32
 _RESERVE = 32
+# Long lists are computed in threads, of which one runs at a time: each more makes all others wait longer.
+_OF_ONE_MAX = 4
 
 
 class _TooLargeError(Exception):
@@ -135,7 +137,7 @@ class _RequestTurns:
     """Requests that wait for a place."""
 
     def __init__(self) -> None:
-        self._turns = UserTurns(_PLACES, _RESERVE)
+        self._turns = UserTurns(_PLACES, _RESERVE, of_one_max=_OF_ONE_MAX)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[None]] = {}
 
