@@ -42,7 +42,7 @@ _GROUPS = {
     ),
     "Moving data": ("stage-in", "stage-out", "stages", "receipt"),
     "Pictures and scans": ("view", "render", "publish", "reconstruct", "beamline"),
-    "Batch jobs": ("lint", "advise", "job-begin", "job-end"),
+    "Batch jobs": ("lint", "advise", "job-begin", "job-end", "install-juicefs"),
 }
 _OTHERS = "More"
 

@@ -71,6 +71,13 @@ def test_the_default_pool_has_what_the_others_leave() -> None:
     assert not isinstance(refused.value, FullError)
 
 
+def test_a_driver_that_no_job_can_use_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="no job can use juicefs yet"):
+        PoolSettings.from_configuration({"pools": {"default": {"files_driver": "juicefs"}}}, Path("forebay.toml"))
+    with pytest.raises(InvalidArgumentError, match="must be one of"):
+        PoolSettings.from_configuration({"pools": {"default": {"files_driver": "gluster"}}}, Path("forebay.toml"))
+
+
 def test_a_pool_counts_in_units_of_its_granularity() -> None:
     try_to_admit(10, held(21, pool="fast"), pool="fast")
     with pytest.raises(FullError, match="pool fast has 10 B of 40 B free"):

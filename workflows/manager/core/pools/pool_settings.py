@@ -166,6 +166,10 @@ def _pool(name: str, table: Any, path: Path) -> Pool:
         raise InvalidArgumentError(f"[{title}] granularity must be above 0", str(path))
     quotas = settings.get("user_quotas", {})
     driver = settings.get("files_driver", "")
+    if driver == "juicefs":
+        raise InvalidArgumentError(
+            f"[{title}] files_driver: no job can use juicefs yet; its operations are for direct calls alone", str(path)
+        )
     if driver not in FILES_DRIVERS:
         known = ", ".join(f'"{name}"' for name in FILES_DRIVERS)
         raise InvalidArgumentError(f"[{title}] files_driver must be one of {known}", str(path))
