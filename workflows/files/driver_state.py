@@ -161,11 +161,11 @@ def check_incarnation(drivers: Path, incarnation: int) -> None:
 
 
 def ports_taken(drivers: Path) -> set[int]:
-    """Of all reservations with a state."""
+    """Of all reservations with a state, whichever driver it is of."""
     taken = set()
     for path in drivers.glob(f"*/{STATE_NAME}"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            taken.add(_from_json(json.loads(path.read_text(encoding="utf-8"))).port)
+            taken.add(int(json.loads(path.read_text(encoding="utf-8"))["port"]))
     return taken
 
 

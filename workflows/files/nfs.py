@@ -8,12 +8,9 @@ daemon follows it, never the other way round.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import (
-    BusyError,
     CorruptError,
     InvalidArgumentError,
     NoSpaceError,
@@ -32,7 +28,6 @@ from forebay.errors import (
     StorageError,
 )
 from forebay.fail_point import fail_point
-from forebay.manager.process_identity import process_identity
 from forebay.workflows.files.daemons import end_daemons, program_path, start_daemon
 from forebay.workflows.files.driver_state import (
     DriverState,
@@ -40,12 +35,11 @@ from forebay.workflows.files.driver_state import (
     exports_made_before,
     keep_exports_made,
     locked_folder,
-    ports_taken,
     read_state,
     write_state,
 )
 from forebay.workflows.files.ganesha_bus import GaneshaBus
-from forebay.workflows.files.mounts import mount_at
+from forebay.workflows.files.home_server import file_system_of, free_port, is_alive
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["PROGRAMS", "NfsDriver"]
@@ -137,13 +131,13 @@ class NfsDriver:
             raise InvalidArgumentError("this is no reservation's uuid")
         if any(letter in f"{tree}{self.folder}" for letter in '"\\\n{}'):
             raise InvalidArgumentError("the NFS server's configuration takes no such path", str(self.folder))
-        file_system = _file_system_of(tree)
+        file_system = file_system_of(tree)
         with self._locked():
             try:
                 state = self._state()
             except NotFoundError:
                 with locked_folder(self.folder.parent, self.deadline):
-                    port = _free_port(self.folder.parent, address, ports)
+                    port = free_port(self.folder.parent, address, ports)
                     lease = round(lease_seconds)
                     made = exports_made_before(self.folder)
                     state = DriverState(
@@ -162,7 +156,7 @@ class NfsDriver:
             if self._runs(state):
                 return {"started": False}
             self._end()
-            if _file_system_of(Path(state.tree)) != state.file_system:
+            if file_system_of(Path(state.tree)) != state.file_system:
                 raise RefusedError("another file system lies there than was shown before", state.tree)
             self._launch(state, needed=True)
             return {"started": True}
@@ -348,7 +342,7 @@ class NfsDriver:
 
     def _runs(self, state: DriverState) -> bool:
         names = ("dbus-daemon", "ganesha.nfsd")
-        return all(_is_alive(state.daemons.get(name, "")) for name in names)
+        return all(is_alive(state.daemons.get(name, "")) for name in names)
 
     def _end(self) -> None:
         for mark in (self._server_file, self._bus_file):
@@ -433,48 +427,3 @@ def _next_number(state: DriverState) -> int:
         number = (state.exports_made - 1) % _EXPORTS_MAX + 1
         if number not in used:
             return number
-
-
-def _is_alive(identity: str) -> bool:
-    return bool(identity) and process_identity(int(identity.split("/")[1])) == identity
-
-
-def _file_system_of(tree: Path) -> str:
-    """UUID of the file system that is mounted on the tree.
-
-    Raises
-    ------
-    RefusedError
-        None is: it is a folder of another one, which a made-up handle would open as a whole.
-    """
-    mount = mount_at(tree)
-    if mount is None or mount.root != "/" or not mount.source.startswith("/dev/"):
-        raise RefusedError(
-            'these files are no file system of their own, and NFS would show more than them; set files_image = "xfs"',
-            str(tree),
-        )
-    # Its low-level probe: the cache may know another file system by this device's name.
-    command = [program_path("blkid", "util-linux"), "-p", "-o", "value", "-s", "UUID", mount.source]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=False)
-    if done.returncode != 0 or not done.stdout.strip():
-        raise StorageError(f"the file system's UUID cannot be read from {mount.source}", str(tree))
-    return done.stdout.strip()
-
-
-def _free_port(drivers: Path, address: str, ports: range) -> int:
-    """One that no reservation has and nobody listens at."""
-    taken = ports_taken(drivers)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for port in ports:
-        if port in taken:
-            continue
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    continue
-                raise InvalidArgumentError(f"[files] address {address} cannot be used here: {error.strerror}") from None
-            return port
-    raise BusyError(f"no port of {ports.start} to {ports.stop - 1} is free; see [files] ports")
