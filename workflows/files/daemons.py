@@ -55,7 +55,7 @@ def find_daemons(mark: Path) -> dict[int, str]:
     """Processes of this user that have this path among their arguments: name of the program, by pid.
 
     Other users may give their processes any arguments, those of set-user-id programs too: all four of a process's user
-    ids must be ours.
+    ids must be ours. A program that writes its title anew, as juicefs does, has all its arguments in the first one.
     """
     wanted = os.fsencode(mark)
     found = {}
@@ -66,8 +66,10 @@ def find_daemons(mark: Path) -> dict[int, str]:
             if not _is_ours(entry):
                 continue
             words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
-            if any(word == wanted or word.endswith(b"=" + wanted) for word in words[1:]):
-                found[int(entry)] = os.fsdecode(os.path.basename(words[0]))
+            is_titled = b"=" + wanted + b" " in words[0]
+            if is_titled or any(word == wanted or word.endswith(b"=" + wanted) for word in words[1:]):
+                program = words[0].partition(b" ")[0] if is_titled else words[0]
+                found[int(entry)] = os.fsdecode(os.path.basename(program))
     return found
 
 

@@ -71,3 +71,16 @@ def test_a_process_that_another_user_may_have_started_is_no_daemon(
     assert list(find_daemons(mark)) == [ours]
     end_daemons(mark, time.monotonic() + 30)
     assert find_daemons(mark) == {}
+
+
+def test_a_program_that_writes_its_title_anew_is_found(tmp_path: Path) -> None:
+    """As juicefs does: all its arguments are one then."""
+    mark = tmp_path / "juicefs.log"
+    title = f"/usr/bin/juicefs mount --log={mark} --no-syslog"
+    command = [title, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(command, executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert find_daemons(mark) == {process.pid: "juicefs"}
+        assert find_daemons(tmp_path / "juicefs") == {}
+        end_daemons(mark, time.monotonic() + 30)
