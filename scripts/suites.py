@@ -236,6 +236,13 @@ SUITES: dict[str, Suite] = {
             *("user-mode-linux", "kmod", "iproute2", "mpich", "libmpich-dev", "libhdf5-mpich-dev", "git", "make"),
         ),
     ),
+    "striped": Suite(
+        "one tree of files over two servers by the driver juicefs, with a real JuiceFS and Redis on nodes: needs root",
+        # They stop and kill daemons, and wait for them more than they compute.
+        (Program(("scripts/juicefs-program",)), Pytest(("tests/striped",), per_core=0)),
+        seconds_max=1800,
+        packages=("redis-server", "redis-tools", "xfsprogs", "iproute2", "util-linux", "fuse3"),
+    ),
     "slurm-faults": Suite(
         "jobs that are cancelled, stages that fail and daemons that die, under a real Slurm",
         (Pytest(("tests/slurm/faults",), per_core=0),),

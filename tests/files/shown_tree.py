@@ -119,9 +119,9 @@ class Actors:
         self._actors.clear()
         self._processes.clear()
 
-    def here(self, folder: Path, uid: int = USER) -> Actor:
+    def here(self, folder: Path, uid: int = USER, name: str = HOME) -> Actor:
         """One on this machine."""
-        command = self._command(HOME, str(folder), uid)
+        command = self._command(name, str(folder), uid)
         self._processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
         return self._connected()
 

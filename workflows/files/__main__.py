@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operation of a driver at the home: ``python -m forebay.workflows.files OPERATION``, with values by environment.
+"""One operation of a driver: ``python -m forebay.workflows.files OPERATION``, with values by environment.
 
 It prints a JSON object and ends with status 0, or 1 with ``{"error": …}``.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.workflows.files.driver_state import check_incarnation
+from forebay.workflows.files.juicefs import operations as juicefs
 from forebay.workflows.files.nfs import NfsDriver
 
 _PREFIX = "FOREBAY_FILES_"
@@ -37,12 +38,15 @@ def main() -> int:
 
 
 def _carry_out(operation: str) -> dict[str, Any]:
-    if _value("DRIVER") != "nfs":
-        raise InvalidArgumentError(f"there is no driver {_value('DRIVER')[:40]}")
+    name = _value("DRIVER")
+    if name not in ("nfs", "juicefs"):
+        raise InvalidArgumentError(f"there is no driver {name[:40]}")
     folder = Path(_value("FOLDER"))
     incarnation = int(_value("INCARNATION"))
     check_incarnation(folder.parent, incarnation)
     deadline = time.monotonic() + float(_value("SECONDS"))
+    if name == "juicefs":
+        return juicefs.carry_out(operation, folder, _value("RESERVATION"), incarnation, deadline, _value)
     driver = NfsDriver(folder, _value("RESERVATION"), incarnation, deadline)
     match operation:
         case "prepare":
