@@ -88,6 +88,19 @@ def _mounts() -> list[Suite]:
 
 
 def _files() -> list[Suite]:
+    return [*_shown_files(), *_striped_files()]
+
+
+def _striped_files() -> list[Suite]:
+    from tests.bench.suites.striped_files import striped_files, striped_life, striped_memory, why_no_striping
+
+    if needed := why_no_striping():
+        print(f"striped files are left out: {needed}", file=sys.stderr)
+        return []
+    return [striped_files(), striped_life(), striped_memory()]
+
+
+def _shown_files() -> list[Suite]:
     needed = why_no_guests() or ("" if shutil.which("ganesha.nfsd") else "Ganesha is not installed")
     if needed:
         print(f"files is left out: {needed}; `./run test files` installs what it needs", file=sys.stderr)
