@@ -158,9 +158,11 @@ class Agent:
                 _log.info("the manager is there")
             return pause
         except Exception as error:  # whatever it is: without the next turn nothing on this server is fenced
-            if str(error) != self._away:
-                self._away = str(error)
-                _log.warning("%s", error, exc_info=not isinstance(error, ForebayError))
+            is_ours = isinstance(error, ForebayError)
+            away = str(error) if is_ours else repr(error)  # some say nothing
+            if away != self._away:
+                self._away = away
+                _log.warning("%s", away, exc_info=not is_ours)
             self._disconnect()
             return _AWAY_SECONDS
 

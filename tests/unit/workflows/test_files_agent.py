@@ -392,15 +392,21 @@ def fail(*_: object) -> None:
     raise OSError("the disk is full")
 
 
+def fail_silently(*_: object) -> None:
+    raise KeyError
+
+
 def test_an_agent_goes_on_after_whatever_a_turn_raises(
     made: tuple[Agent, list[Engines]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent, _ = made
-    monkeypatch.setattr(agent, "_take_turn", fail)
-    with ThreadPoolExecutor(1) as workers:
-        for _ in range(2):
-            assert agent._try_turn(workers) > 0
-    assert caplog.text.count("Traceback") == 1
+    agent._away = ""  # it has the manager
+    for failure in (fail, fail_silently):
+        monkeypatch.setattr(agent, "_take_turn", failure)
+        with ThreadPoolExecutor(1) as workers:
+            for _ in range(2):
+                assert agent._try_turn(workers) > 0
+    assert caplog.text.count("Traceback") == 2
     assert "the disk is full" in caplog.text
 
 
