@@ -28,7 +28,9 @@ from forebay.errors import (
     ForebayError,
     InvalidArgumentError,
     NotFoundError,
+    PermissionDeniedError,
     RefusedError,
+    StorageError,
 )
 from forebay.fail_point import fail_point
 from forebay.instance import Instance
@@ -40,7 +42,7 @@ from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.staging.publication import write_whole
 
-__all__ = ["Agent", "agent_lock"]
+__all__ = ["Agent", "agent_lock", "check_owned"]
 
 _log = logging.getLogger("forebay.agent")
 
@@ -53,6 +55,18 @@ _CALLS_AT_ONCE = 4
 _KEEPER_SECONDS = 1.0
 _LOCK_NAME = "agent.lock"
 _MANAGER_NAME = "agent.manager"
+
+
+def check_owned(root: Path) -> None:
+    """PermissionDeniedError if somebody else than root could say what the agent does there: by the names below the
+    instance's root, or as the server, whose word it takes for where trees lie.
+    """
+    status = root.stat()
+    if status.st_uid != 0 or status.st_mode & 0o022:
+        raise PermissionDeniedError(
+            "this root belongs to, or can be written by, somebody else; an agent runs beside servers of root alone",
+            str(root),
+        )
 
 
 @contextlib.contextmanager
@@ -143,10 +157,12 @@ class Agent:
                 self._away = ""
                 _log.info("the manager is there")
             return pause
-        except ForebayError as error:
-            if str(error) != self._away:
-                self._away = str(error)
-                _log.warning("%s", error)
+        except Exception as error:  # whatever it is: without the next turn nothing on this server is fenced
+            is_ours = isinstance(error, ForebayError)
+            away = str(error) if is_ours else repr(error)  # some say nothing
+            if away != self._away:
+                self._away = away
+                _log.warning("%s", away, exc_info=not is_ours)
             self._disconnect()
             return _AWAY_SECONDS
 
@@ -229,13 +245,18 @@ class Agent:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptError(f"this does not say which manager the agent works for ({error})", str(path)) from None
         if before[0] == manager and before[1] > incarnation:
-            raise RefusedError("a newer manager has taken over; what this one says does nothing", self._server)
-        if before == now:  # that of the agent before this one
+            raise RefusedError(
+                f"start {before[1]} of the manager was here, and what start {incarnation} says does nothing. "
+                "If it counts anew because its ROOT/drivers was removed, end the agent, remove this file, and start it",
+                str(path),
+            )
+        if before == now and not self._work.manager:  # that of the agent before this one
             self._work.manager, self._work.incarnation = now
             return self._work
-        write_whole(path, json.dumps({"manager": manager, "incarnation": incarnation}) + "\n", mode=0o600)
+        # If one of these fails, the next turn does all of it again.
         engines = FilesEngines(self._drivers, self._settings)
         engines.begin()
+        write_whole(path, json.dumps({"manager": manager, "incarnation": incarnation}) + "\n", mode=0o600)
         self._work = _Work(engines, manager, incarnation)
         return self._work
 
@@ -245,15 +266,18 @@ class Agent:
         try:
             with self._turns.of(reservation):
                 with self._lock:
-                    is_latest = work.latest.get(reservation) == number
+                    is_latest = work is self._work and work.latest.get(reservation) == number
                 if not is_latest:
-                    raise RefusedError("a later call about these files has come; this one does nothing", reservation)
+                    raise RefusedError(
+                        "a later call about these files, or another manager, has come; this one does nothing",
+                        reservation,
+                    )
                 answer = {"result": self._done(call, work.engines)}
         except ForebayError as error:
-            answer = {"error": {"code": error.code.value, "what": error.what, "where": error.where}}
+            answer = _failure(error)
         except Exception:
             _log.exception("a call of the manager's")
-            answer = {"error": {"code": "internal", "what": "the agent failed; see its log", "where": self._server}}
+            answer = _failure(StorageError("the agent failed; see its log", self._server))
         fail_point("agent.done")
         with self._lock:
             if work.latest.get(reservation) == number:
@@ -297,3 +321,8 @@ class Agent:
                 if info.id == reservation and info.home:
                     return Path(info.files_path)
         raise NotFoundError(f"server {self._server} is not the home of this reservation", reservation)
+
+
+def _failure(error: ForebayError) -> dict[str, Any]:
+    """The answer that says so."""
+    return {"error": {"code": error.code.value, "what": error.what, "where": error.where}}

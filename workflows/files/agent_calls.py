@@ -13,9 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.errors import DeadlineExceededError, DisconnectedError, RefusedError, error_of_code
+from forebay.errors import (
+    DeadlineExceededError,
+    DisconnectedError,
+    ErrorCode,
+    ForebayError,
+    ProtocolError,
+    RefusedError,
+    error_of_code,
+)
 
-__all__ = ["AgentCalls", "Turn"]
+__all__ = ["AgentAwayError", "AgentCalls", "Turn"]
 
 #: How long a call waits for an agent to take it.
 _TAKEN_SECONDS_MAX = 10.0
@@ -26,6 +34,10 @@ _WAITING_MAX = 16
 _TURN_SECONDS_MAX = 10.0
 #: How long an agent that may not wait here does so by itself.
 _PAUSE_SECONDS = 1.0
+
+
+class AgentAwayError(DisconnectedError):
+    """No agent of that server answers, or its server does not answer it. Files of other servers are not concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +98,12 @@ class AgentCalls:
         ------
         ForebayError
             What the agent raises.
-        DisconnectedError
+        AgentAwayError
             No agent takes it.
         DeadlineExceededError
             It is not done in time. The agent may still be at it; whatever it is asked next comes after it.
+        ProtocolError
+            The agent's error is none of this version's.
         """
         with self._changed:
             self._numbers += 1
@@ -101,7 +115,7 @@ class AgentCalls:
             seconds_max = 0.0 if self.is_away(server) else _TAKEN_SECONDS_MAX
             try:
                 if not self._changed.wait_for(lambda: call.taken, seconds_max):
-                    raise DisconnectedError(
+                    raise AgentAwayError(
                         f"no agent runs on server {server}; start `forebay agent` there, as root", reservation
                     )
                 deadline = time.monotonic() + seconds
@@ -109,7 +123,7 @@ class AgentCalls:
                     lambda: call.answer is not None, max(0.0, min(_AWAY_SECONDS / 4, deadline - time.monotonic()))
                 ):
                     if self.is_away(server):  # who has taken something asks again at once
-                        raise DisconnectedError(
+                        raise AgentAwayError(
                             f"the agent of server {server} is away; start `forebay agent` there, as root", reservation
                         )
                     if time.monotonic() >= deadline:
@@ -121,7 +135,7 @@ class AgentCalls:
                 known.taken.pop(call.number, None)
         assert call.answer is not None
         if (failure := call.answer.get("error")) is not None:
-            raise error_of_code(str(failure["code"]), str(failure["what"]), str(failure["where"]))
+            raise _error_of(failure, server)
         return call.answer.get("result")
 
     def turn(self, said: Turn) -> dict[str, Any]:
@@ -205,3 +219,15 @@ class AgentCalls:
 
     def _known(self, server: str) -> _Server:
         return self._servers.setdefault(server, _Server(self._begun_at))
+
+
+def _error_of(failure: Mapping[str, Any], server: str) -> ForebayError:
+    """What an agent has raised."""
+    try:
+        if failure["code"] == ErrorCode.DISCONNECTED.value:
+            return AgentAwayError(f"server {server}: {failure['what']}", str(failure["where"]))
+        return error_of_code(str(failure["code"]), str(failure["what"]), str(failure["where"]))
+    except KeyError:
+        return ProtocolError(
+            f"the agent of server {server} fails in a way that this version does not know; run the same on both", server
+        )

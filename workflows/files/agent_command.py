@@ -16,7 +16,7 @@ import typer
 from forebay.cli.chosen import chosen_or_current
 from forebay.errors import InvalidArgumentError, PermissionDeniedError
 from forebay.manager.pool_membership import PoolMembership
-from forebay.workflows.files.agent import Agent, agent_lock
+from forebay.workflows.files.agent import Agent, agent_lock, check_owned
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.configuration import configuration_file, read_configuration
 
@@ -45,6 +45,7 @@ def agent(
             "this server has not joined a pool: its manager, on the same node, shows its files without an agent",
             str(instance.root),
         )
+    check_owned(instance.root)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     path = configuration_file()
     settings = FilesSettings.from_configuration(read_configuration(path), path) or FilesSettings()

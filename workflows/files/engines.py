@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _PROCESS_SECONDS = 5.0
 _DRIVER = "nfs"
 _DAEMONS = 2
+#: Where the address of a home is set.
+_SETTING = "[files] address, or `forebay agent --address`"
 #: Of how many operations each call consists.
 CALL_OPERATIONS = {"open": 4, "fence": 1, "release": 1, "stop": 1, "close": 2, "forget": 2}
 
@@ -213,14 +215,22 @@ def _address_of(host: str) -> str:
     Raises
     ------
     InvalidArgumentError
-        The name leads nowhere, or, as many systems have their own name, to the node itself.
+        The name leads nowhere, or, as many systems have their own name, to the node itself; or it is no address of one
+        node.
     """
-    with contextlib.suppress(ValueError):
-        return str(ip_address(host))
     try:
-        found = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        address, is_name = ip_address(host), False
+    except ValueError:
+        address, is_name = _found(host), True
+    if address.is_unspecified:
+        raise InvalidArgumentError(f"{_SETTING}: nodes cannot mount from {host}; name an address of this server")
+    if is_name and address.is_loopback:
+        raise InvalidArgumentError(f"{_SETTING}: {host} is {address} here, where no other node comes; write it out")
+    return str(address)
+
+
+def _found(host: str) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise InvalidArgumentError(f"[files] address: {host} cannot be found: {error.strerror}") from None
-    if ip_address(found).is_loopback:
-        raise InvalidArgumentError(f"[files] address: {host} is {found} here, where no other node comes; write it out")
-    return found
+        raise InvalidArgumentError(f"{_SETTING}: {host} cannot be found: {error.strerror}") from None

@@ -59,6 +59,8 @@ def free_port(drivers: Path, address: str, ports: range) -> int:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     continue
-                raise InvalidArgumentError(f"[files] address {address} cannot be used here: {error.strerror}") from None
+                raise InvalidArgumentError(
+                    f"[files] address, or `forebay agent --address`: {address} cannot be used here: {error.strerror}"
+                ) from None
             return port
     raise BusyError(f"no port of {ports.start} to {ports.stop - 1} is free; see [files] ports")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from forebay.errors import ProtocolError
 from forebay.workflows.files.agent_calls import AgentCalls
 from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
 
@@ -33,11 +34,14 @@ class PoolEngines:
         return self._own.incarnation
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
-        """Shows the tree to these nodes; raises as `FilesEngines.open`, and DisconnectedError without an agent."""
+        """Shows the tree to these nodes; raises as `FilesEngines.open` and `AgentCalls.ask`."""
         if not (server := self._server(reservation)):
             return self._own.open(reservation, tree, nodes)
         mounts = self._ask(server, "open", reservation, nodes=dict(nodes))
-        return {node: NodeMount(str(mount["source"]), int(mount["port"])) for node, mount in mounts.items()}
+        try:
+            return {node: NodeMount(str(mounts[node]["source"]), int(mounts[node]["port"])) for node in nodes}
+        except (KeyError, TypeError, ValueError):
+            raise ProtocolError(f"the agent of server {server} does not say what nodes mount", reservation) from None
 
     def fence(self, reservation: str, nodes: Sequence[str]) -> None:
         """Takes these nodes' ways in, as `FilesEngines.fence`."""

@@ -22,6 +22,7 @@ from forebay.errors import (
 )
 from forebay.manager.records import JobRow, JobState
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.agent_calls import AgentAwayError
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.pools.server_link import ServerLink
@@ -291,9 +292,11 @@ class SlurmJobs:
             async with self._turns.of(job.token):
                 try:
                     await self._look_at(job, now_ns)
-                except (DisconnectedError, NoSpaceError):  # so it is for all of them
-                    raise
-                except ForebayError as error:  # others are looked at all the same
+                except ForebayError as error:
+                    is_for_all = isinstance(error, DisconnectedError | NoSpaceError)
+                    if is_for_all and not isinstance(error, AgentAwayError):
+                        raise
+                    # Others are looked at all the same.
                     _log.warning("job %s is looked at again later: %s", job.token, error)
         await self._records.forget_old()
         await in_thread(self.job_files.reconcile)

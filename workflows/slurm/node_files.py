@@ -260,10 +260,10 @@ class NodeFiles:
 
 
 def _server_here(instance: Instance) -> str | None:
-    if os.path.exists(instance.manager_endpoint):
-        return ""
     membership = PoolMembership.read(instance)
-    return None if membership is None or not membership.manager else membership.name
+    if membership is not None and membership.manager:  # whatever a manager has left that ran here before
+        return membership.name
+    return "" if os.path.exists(instance.manager_endpoint) else None
 
 
 def _check(job: str) -> None:

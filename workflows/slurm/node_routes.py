@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from forebay.errors import BusyError
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.slurm.job_files import JobFiles
@@ -18,6 +19,9 @@ from forebay.workflows.slurm.job_files import JobFiles
 __all__ = ["build_node_router"]
 
 _REPORTS_AT_ONCE_MAX = 8
+#: The server passes on 32 requests of root of other nodes at once. Up to 16 are those of agents, who carry out the
+#: fences that reports wait for: reports may not take the places of all others.
+_REPORTS_HELD_MAX = 12
 
 
 class NodeRequest(BaseModel):
@@ -40,6 +44,7 @@ def build_node_router(files: JobFiles) -> APIRouter:
     router = APIRouter()
     # Each may wait for a fence, and a job has many nodes: they wait here, and take no threads from others.
     reports = asyncio.Semaphore(_REPORTS_AT_ONCE_MAX)
+    held = 0
 
     @router.post("/slurm/nodes/begin")
     async def begin(request: NodeRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -50,11 +55,18 @@ def build_node_router(files: JobFiles) -> APIRouter:
     @router.post("/slurm/nodes/report")
     async def report(request: NodeReport, peer: CurrentPeer) -> dict[str, Any]:
         """Takes note; an unclean node is fenced when this is answered."""
+        nonlocal held
         _check_root(peer)
-        async with reports:
-            return await asyncio.to_thread(
-                files.report, request.job, request.run, request.node, request.state, request.reason
-            )
+        if held >= _REPORTS_HELD_MAX:
+            raise BusyError("as many nodes report as may at once; report again", request.node)
+        held += 1
+        try:
+            async with reports:
+                return await asyncio.to_thread(
+                    files.report, request.job, request.run, request.node, request.state, request.reason
+                )
+        finally:
+            held -= 1
 
     return router
 

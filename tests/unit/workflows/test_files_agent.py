@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from forebay.errors import (
     InvalidArgumentError,
     NotFoundError,
     PermissionDeniedError,
+    ProtocolError,
     RefusedError,
     StorageError,
 )
@@ -25,8 +27,8 @@ from forebay.instance import Instance
 from forebay.manager.pool_membership import PoolMembership
 from forebay.workflows.files import agent as agent_module
 from forebay.workflows.files import agent_calls
-from forebay.workflows.files.agent import Agent, agent_lock
-from forebay.workflows.files.agent_calls import AgentCalls, Turn
+from forebay.workflows.files.agent import Agent, agent_lock, check_owned
+from forebay.workflows.files.agent_calls import AgentAwayError, AgentCalls, Turn
 from forebay.workflows.files.agent_proof import agent_proof, check_agent_proof
 from forebay.workflows.files.engines import FilesEngines, NodeMount
 from forebay.workflows.files.pool_engines import PoolEngines
@@ -142,7 +144,7 @@ def test_an_agent_that_was_replaced_is_given_nothing(threads: ThreadPoolExecutor
 
 def test_a_call_without_an_agent_fails_and_is_forgotten(calls: AgentCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_calls, "_TAKEN_SECONDS_MAX", 0.01)
-    with pytest.raises(DisconnectedError, match="forebay agent"):
+    with pytest.raises(AgentAwayError, match="forebay agent"):
         calls.ask("ssd2", "open", _ID, {}, 10.0)
     assert say(calls)["calls"] == []
 
@@ -153,7 +155,7 @@ def test_a_call_whose_agent_is_never_heard_again_fails(
     monkeypatch.setattr(agent_calls, "_AWAY_SECONDS", 0.2)
     asking = asked(threads, calls, "open", 600.0)
     turn(calls)
-    with pytest.raises(DisconnectedError, match="forebay agent"):
+    with pytest.raises(AgentAwayError, match="forebay agent"):
         asking.result()
 
 
@@ -199,6 +201,43 @@ def test_what_is_left_of_a_reservation_that_is_gone_is_asked_of_the_agent_that_s
     say(calls, answers={call["number"]: {"result": None}})
     closing.result()
     assert engines.reservations() == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "match"),
+    [
+        ({"code": "of a newer version", "what": "w", "where": ""}, ProtocolError, "run the same"),
+        ({"what": "without a code"}, ProtocolError, "run the same"),
+        # Of its own server, to the agent: not of the manager's.
+        ({"code": "disconnected", "what": "nobody answers", "where": ""}, AgentAwayError, "server ssd2: nobody"),
+    ],
+)
+def test_an_agents_error_is_one_of_the_managers_whatever_it_says(
+    threads: ThreadPoolExecutor, calls: AgentCalls, failure: dict[str, str], kind: type[Exception], match: str
+) -> None:
+    asking = asked(threads, calls, "stop")
+    (given,) = turn(calls)
+    say(calls, answers={given["number"]: {"result": None, "error": failure}})
+    with pytest.raises(kind, match=match):
+        asking.result()
+
+
+@pytest.mark.parametrize("result", [None, {}, {"n1": {"source": "home:/n1"}}, {"n1": 5}, [1]])
+def test_an_agent_that_does_not_say_what_nodes_mount_has_shown_nothing(
+    threads: ThreadPoolExecutor, calls: AgentCalls, tmp_path: Path, result: Any
+) -> None:
+    engines = PoolEngines(FilesEngines(tmp_path, FilesSettings()), calls, lambda _: "ssd2")
+    opening = threads.submit(engines.open, _ID, tmp_path, {"n1": "10.0.0.1"})
+    (given,) = turn(calls)
+    say(calls, answers={given["number"]: {"result": result, "error": None}})
+    with pytest.raises(ProtocolError, match="what nodes mount"):
+        opening.result()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_nothing_is_shown_at_an_address_that_is_no_servers(tmp_path: Path, address: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="nodes cannot mount"):
+        FilesEngines(tmp_path, FilesSettings(address=address)).open(_ID, tmp_path, {})
 
 
 class Engines:
@@ -312,7 +351,7 @@ def test_an_older_manager_says_nothing_to_an_agent(made: tuple[Agent, list[Engin
     assert agent._work_for("manager", 4) is before
     assert agent._work_for("manager", 5) is not before
     assert engines[-1].calls == ["begin"]  # operations of the engines before are refused from now on
-    with pytest.raises(RefusedError, match="newer manager"):
+    with pytest.raises(RefusedError, match="was here"):
         agent._work_for("manager", 4)
     assert agent._work_for("another", 1) is not before
 
@@ -324,6 +363,86 @@ def test_the_next_agent_goes_on_for_the_same_manager(made: tuple[Agent, list[Eng
     work = Agent(agent._instance, membership, FilesSettings())._work_for("manager", 4)
     assert (work.manager, work.incarnation) == ("manager", 4)
     assert engines[-1].calls == []  # it has begun with its start
+
+
+def test_a_manager_that_counts_anew_is_told_what_to_do(made: tuple[Agent, list[Engines]]) -> None:
+    agent, _ = made
+    agent._work_for("manager", 4)
+    with pytest.raises(RefusedError, match=r"start 4 of .* what start 1 says .*remove this file") as refused:
+        agent._work_for("manager", 1)
+    assert refused.value.where.endswith("drivers/agent.manager")
+
+
+def test_a_manager_that_could_not_be_written_down_begins_anew(
+    made: tuple[Agent, list[Engines]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, engines = made
+    before = agent._work_for("manager", 1)
+    before.under_way.add(1)  # a number that the next start of the manager gives again
+    with monkeypatch.context() as full:
+        full.setattr(Engines, "begin", fail)
+        with pytest.raises(OSError, match="disk is full"):
+            agent._work_for("manager", 2)
+    work = agent._work_for("manager", 2)
+    assert (work.manager, work.incarnation, work.has(1)) == ("manager", 2, False)
+    assert engines[-1].calls == ["begin"]
+
+
+def fail(*_: object) -> None:
+    raise OSError("the disk is full")
+
+
+def fail_silently(*_: object) -> None:
+    raise KeyError
+
+
+def test_an_agent_goes_on_after_whatever_a_turn_raises(
+    made: tuple[Agent, list[Engines]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent, _ = made
+    agent._away = ""  # it has the manager
+    for failure in (fail, fail_silently):
+        monkeypatch.setattr(agent, "_take_turn", failure)
+        with ThreadPoolExecutor(1) as workers:
+            for _ in range(2):
+                assert agent._try_turn(workers) > 0
+    assert caplog.text.count("Traceback") == 2
+    assert "the disk is full" in caplog.text
+
+
+def test_what_waits_does_nothing_once_another_start_of_the_manager_was_here(made: tuple[Agent, list[Engines]]) -> None:
+    agent, engines = made
+    before = agent._work_for("manager", 1)
+    before.latest[_ID] = 1
+    agent._work_for("manager", 2)
+    agent._carry_out(call("stop", 1), before)
+    assert "another manager" in before.answers[1]["error"]["what"]
+    assert "stop" not in [name for one in engines for name in one.calls]
+
+
+def test_an_agent_that_fails_says_so_in_words_that_the_manager_knows(
+    made: tuple[Agent, list[Engines]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = made
+    monkeypatch.setattr(Engines, "stop", fail)
+    error = carry_out(agent, call("stop"))["error"]
+    assert error["code"] == StorageError("").code.value
+    assert "see its log" in error["what"]
+
+
+def test_an_agent_of_root_works_in_no_root_that_others_can_change(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    os.chown(tmp_path, os.getuid(), -1)
+    if os.getuid() == 0:
+        check_owned(tmp_path)
+        os.chown(tmp_path, 1000, -1)
+    with pytest.raises(PermissionDeniedError, match="somebody else"):
+        check_owned(tmp_path)
+    if os.getuid() == 0:
+        os.chown(tmp_path, 0, -1)
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionDeniedError, match="somebody else"):
+        check_owned(tmp_path)
 
 
 def test_only_who_has_the_key_is_an_agent(tmp_path: Path) -> None:

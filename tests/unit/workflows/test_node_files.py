@@ -16,12 +16,14 @@ from typing import Any, cast
 import pytest
 
 from forebay.errors import DisconnectedError, PermissionDeniedError, StorageError
+from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.manager.pool_membership import PoolMembership
 from forebay.mounts import MOUNTS
 from forebay.workflows.files.mounts import mount_at, mounts_below
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.settings import FilesSettings
-from forebay.workflows.slurm.node_files import NodeFiles
+from forebay.workflows.slurm.node_files import NodeFiles, _server_here
 from tests.support.mounted import mounted
 
 FIRST = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
@@ -327,3 +329,14 @@ def test_a_killed_prolog_or_epilog_is_made_good(
     killed = ("unclean", "an epilog before this one was killed")
     assert manager.reports[-1][3:] == (killed if place in _END else ("clean", ""))
     assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", "lock"]
+
+
+def test_a_server_that_has_joined_is_home_by_its_name_whatever_a_manager_has_left_there(tmp_path: Path) -> None:
+    instance = Instance(tmp_path)
+    assert _server_here(instance) is None
+    instance.manager_endpoint.write_text("/run/gone\n")
+    assert _server_here(instance) == ""
+    instance.pool_membership.write_text(PoolMembership("ssd1", "ssd1:7460", "key").text)
+    assert _server_here(instance) == ""
+    instance.pool_membership.write_text(PoolMembership("ssd2", "ssd2:7460", "key", "ssd1:7460").text)
+    assert _server_here(instance) == "ssd2"

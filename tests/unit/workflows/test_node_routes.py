@@ -10,14 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
+import pytest
 from fastapi.routing import APIRoute
 
+from forebay.errors import BusyError
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.node_routes import NodeReport, NodeRequest, build_node_router
 from tests.support.time_limits import seconds
 
 _AT_ONCE = 8
+_HELD = 12
 _REPORTS = 20
 
 
@@ -46,7 +49,7 @@ class Files:
         return {"state": "none"}
 
 
-def test_reports_that_wait_for_fences_leave_threads_to_other_requests() -> None:
+def test_reports_that_wait_for_fences_leave_threads_and_places_to_other_requests() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         # One more than reports may take: with another report in it, `begin` would not be answered.
@@ -66,10 +69,15 @@ def test_reports_that_wait_for_fences_leave_threads_to_other_requests() -> None:
                 await is_full.wait()
                 answer = await calls["/slurm/nodes/begin"](NodeRequest(job="18", node="n1"), root)
                 assert answer == {"state": "none"}
-            assert not any(one.done() for one in reports)
+            assert not any(one.done() for one in reports[:_HELD])
+            # The agent that is to fence them asks by the same way.
+            for one in reports[_HELD:]:
+                with pytest.raises(BusyError, match="report again"):
+                    await asyncio.wait_for(one, seconds(30))
         finally:
             files.end.set()
-        assert await asyncio.gather(*reports) == [{"fenced": True}] * _REPORTS
+        assert await asyncio.gather(*reports[:_HELD]) == [{"fenced": True}] * _HELD
         assert files.most == _AT_ONCE
+        assert await report(NodeReport(job="17", node="late", run=1, state="clean"), root) == {"fenced": True}
 
     asyncio.run(run())

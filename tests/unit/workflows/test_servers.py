@@ -19,7 +19,7 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
-from forebay.manager.records import GivenUp
+from forebay.manager.records import GivenUp, ReservationRow
 from forebay.records import ServerInfo
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database
@@ -155,6 +155,29 @@ def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None
     pool.reservations.reconcile_server("ssd2")
     assert not pool.named("ssd2").existing
     assert [row.name for row in pool.database.reservations()] == ["other"]
+
+
+def test_one_whose_files_are_not_let_go_of_keeps_no_other_of_its_server_from_going(pool: Pool) -> None:
+    for name in ("a", "b"):
+        pool.reservations.create(request(name), on=["ssd2"])
+    pool.named("ssd2").away = True
+    for name in ("a", "b"):
+        with pytest.raises(DisconnectedError):
+            pool.reservations.destroy(name, force=False, by=OWNER)
+    pool.named("ssd2").away = False
+    agents = ["away"]
+
+    def let_go(row: ReservationRow) -> None:
+        if row.name == "a" and agents:
+            raise DisconnectedError("no agent runs on server ssd2")
+
+    pool.reservations.before_destroy(let_go)
+    with pytest.raises(DisconnectedError, match="no agent"):
+        pool.reservations.reconcile_server("ssd2")
+    assert set(pool.named("ssd2").existing) == {"a"}
+    agents.clear()
+    pool.reservations.reconcile_server("ssd2")
+    assert not pool.named("ssd2").existing
 
 
 def test_what_all_have_is_told_with_those_that_are_away(pool: Pool) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from forebay.errors import DisconnectedError, ForebayError, StorageError
 from forebay.manager.records import JobRow, JobState
+from forebay.workflows.files.agent_calls import AgentAwayError
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.server_link import ServerLink
@@ -87,6 +88,16 @@ def test_a_sweep_goes_on_past_a_job_that_cannot_be_ended(jobs: SlurmJobs, caplog
         asyncio.run(jobs.sweep())
     assert ending.ended == ["16", "18"]
     assert "job 17 is looked at again later: its node cannot be fenced" in caplog.text
+
+
+def test_a_sweep_goes_on_past_a_job_whose_files_another_server_shows_and_that_has_no_agent(
+    jobs: SlurmJobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    ending = end_with(jobs, AgentAwayError("no agent runs on server ssd2"))
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(jobs.sweep())
+    assert ending.ended == ["16", "18"]
+    assert "job 17 is looked at again later: no agent runs on server ssd2" in caplog.text
 
 
 def test_a_sweep_without_the_server_ends_at_the_first_job_that_needs_it(jobs: SlurmJobs) -> None:

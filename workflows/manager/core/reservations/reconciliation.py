@@ -64,17 +64,29 @@ class Reconciliation:
                     _log.warning("%s: %s", server_text(server.name), error)
 
     def reconcile_server(self, server: str, *, patient: bool = True) -> None:
-        """The same for one server; "" is the manager's own."""
+        """The same for one server; "" is the manager's own. One that cannot be brought together keeps no other from
+        it: what it raises comes last.
+        """
         with self._servers.link(server).admin() as admin:
             existing = {info.name: info for info in admin.reservations(shares=True)}
         rows = {row.name: row for row in self._database.reservations() if server in row.servers}
+        failures: list[ForebayError] = []
         for name in sorted(existing.keys() | rows.keys()):
             row, info = rows.get(name), existing.get(name)
             if row is not None and info is not None and _agree(row, info, server):
                 continue
             if patient or not self._turns.is_taken(name):
-                with self._turns.of(name):
-                    self._reconcile_one(name, server)
+                try:
+                    with self._turns.of(name):
+                        self._reconcile_one(name, server)
+                except NoSpaceError:
+                    raise
+                except ForebayError as error:
+                    if isinstance(error, DisconnectedError) and self._servers.link(server).incarnation() is None:
+                        raise
+                    failures.append(error)  # its files are not let go of, for example
+        if failures:
+            raise failures[0]
 
     def findings(self) -> list[Finding]:
         """What `forebay doctor` should say about reservations, compared again with what the server has.
