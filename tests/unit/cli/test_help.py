@@ -16,8 +16,8 @@ import typer.main
 from forebay.cli.root import OWN_COMMANDS, app
 from forebay.cli.shared_options import ROOT_OPTION
 
-#: What answers with the output and the exit status of another program.
-WITHOUT_JSON = {"forebay run", "forebay cluster exec"}
+#: What answers with the output and the exit status of another program, or goes on until it is ended.
+WITHOUT_JSON = {"forebay run", "forebay cluster exec", "forebay agent"}
 
 ROOT: Any = typer.main.get_command(app)
 
