@@ -301,9 +301,9 @@ class AgentPool:
         port = self.state(reservation)["port"]
         url = f"nfs://10.94.0.2/{export}/{name}?nfsport={port}&version=4"
         prefix = ["ip", "netns", "exec", self._namespace(node)]
-        done = subprocess.run(
-            [*prefix, "nfs-cp", str(source), url], capture_output=True, timeout=_SECONDS_MAX, check=False
-        )
+        command = [*prefix, "nfs-cp", str(source), url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_MAX, check=False)
+        print(done.stdout, done.stderr)  # shown where a test fails
         return done.returncode == 0
 
     def _namespace(self, node: int) -> str:
