@@ -15,7 +15,8 @@ from typing import Any
 
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.workflows.files.driver_state import check_incarnation
-from forebay.workflows.files.juicefs import operations as juicefs
+from forebay.workflows.files.juicefs.driver import JuicefsDriver
+from forebay.workflows.files.juicefs.node_mount import NodeMount
 from forebay.workflows.files.nfs import NfsDriver
 
 _PREFIX = "FOREBAY_FILES_"
@@ -45,16 +46,19 @@ def _carry_out(operation: str) -> dict[str, Any]:
     incarnation = int(_value("INCARNATION"))
     check_incarnation(folder.parent, incarnation)
     deadline = time.monotonic() + float(_value("SECONDS"))
-    if name == "juicefs":
-        return juicefs.carry_out(operation, folder, _value("RESERVATION"), incarnation, deadline, _value)
-    driver = NfsDriver(folder, _value("RESERVATION"), incarnation, deadline)
+    reservation = _value("RESERVATION")
+    driver: NfsDriver | JuicefsDriver
+    if name == "nfs":
+        driver = NfsDriver(folder, reservation, incarnation, deadline)
+    elif operation in ("mount", "unmount"):
+        return _on_node(operation, NodeMount(folder, deadline))
+    else:
+        driver = JuicefsDriver(folder, reservation, int(_value("PART")), incarnation, deadline)
     match operation:
         case "prepare":
-            first, _, last = _value("PORTS").partition("-")
-            ports = range(int(first), int(last) + 1)
-            return driver.prepare(Path(_value("TREE")), _value("ADDRESS"), ports, float(_value("LEASE_SECONDS")))
+            return _prepare(driver)
         case "start":
-            return driver.start()
+            return driver.start() if isinstance(driver, NfsDriver) else driver.start(json.loads(_value("PARTS")))
         case "ready":
             return driver.ready()
         case "admit":
@@ -70,6 +74,22 @@ def _carry_out(operation: str) -> dict[str, Any]:
         case "destroy":
             return driver.destroy()
     raise InvalidArgumentError(f"there is no operation {operation[:40]}")
+
+
+def _prepare(driver: NfsDriver | JuicefsDriver) -> dict[str, Any]:
+    first, _, last = _value("PORTS").partition("-")
+    tree, address, ports = Path(_value("TREE")), _value("ADDRESS"), range(int(first), int(last) + 1)
+    if isinstance(driver, NfsDriver):
+        return driver.prepare(tree, address, ports, float(_value("LEASE_SECONDS")))
+    capacity_bytes, parts_count = int(_value("CAPACITY_BYTES")), int(_value("PARTS_COUNT"))
+    return driver.prepare(tree, address, ports, capacity_bytes, parts_count, _value("KEY"))
+
+
+def _on_node(operation: str, node: NodeMount) -> dict[str, Any]:
+    place = Path(_value("PLACE"))
+    if operation == "mount":
+        return node.mount(place, json.loads(_value("TICKET")), squash=_value("SQUASH") != "0")
+    return node.unmount(place, lazy=_value("LAZY") != "0")
 
 
 def _value(name: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from forebay.errors import StorageError, UnsupportedError
 from forebay.manager.process_identity import process_identity
 
-__all__ = ["end_daemons", "find_daemons", "program_path", "start_daemon"]
+__all__ = ["end_daemons", "find_daemons", "last_words", "program_path", "start_daemon"]
 
 _FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
 
@@ -49,6 +49,15 @@ def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, st
             raise StorageError(f"{command[0]} cannot be started: {error.strerror}", str(log)) from None
     process.returncode = 0  # it outlives this process, which does not wait for it
     return process_identity(process.pid) or ""
+
+
+def last_words(*logs: Path) -> str:
+    """The last line of the first of these logs that has one."""
+    for log in logs:
+        with suppress(OSError):
+            if lines := log.read_text(errors="replace").strip().splitlines():
+                return lines[-1][-200:]
+    return "it did not say why"
 
 
 def find_daemons(mark: Path) -> dict[int, str]:

@@ -28,7 +28,7 @@ from forebay.errors import (
     StorageError,
 )
 from forebay.fail_point import fail_point
-from forebay.workflows.files.daemons import end_daemons, program_path, start_daemon
+from forebay.workflows.files.daemons import end_daemons, last_words, program_path, start_daemon
 from forebay.workflows.files.driver_state import (
     DriverState,
     Export,
@@ -405,11 +405,7 @@ class NfsDriver:
             time.sleep(_POLL_SECONDS)
 
     def _last_words(self) -> str:
-        for name in ("ganesha.log", "ganesha.out", "dbus.log"):
-            with contextlib.suppress(OSError):
-                if lines := (self.folder / name).read_text(errors="replace").strip().splitlines():
-                    return lines[-1][-200:]
-        return "it did not say why"
+        return last_words(*(self.folder / name for name in ("ganesha.log", "ganesha.out", "dbus.log")))
 
 
 def _export_text(state: DriverState, node: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from forebay.errors import CorruptError, InvalidArgumentError, NoSpaceError, StorageError
 from forebay.fail_point import fail_point
-from forebay.workflows.files.daemons import end_daemons, find_daemons, program_path, start_daemon
+from forebay.workflows.files.daemons import end_daemons, find_daemons, last_words, program_path, start_daemon
 from forebay.workflows.files.driver_state import STATE_NAME, locked_folder
 from forebay.workflows.files.home_server import is_alive
 from forebay.workflows.files.juicefs.engine_commands import NAME, LoopbackNet, mount_command
@@ -190,13 +190,7 @@ class NodeMount:
         """`state`: the daemon of this name must run meanwhile."""
         while not condition():
             if state is not None and not is_alive(state.daemons.get(name, "")):
-                raise StorageError(f"{name} has ended: {self._last_words(name)}", str(self.folder))
+                raise StorageError(f"{name} has ended: {last_words(self.folder / f'{name}.log')}", str(self.folder))
             if time.monotonic() > self.deadline:
                 raise StorageError(f"{name} does not come in time", str(self.folder))
             time.sleep(_POLL_SECONDS)
-
-    def _last_words(self, name: str) -> str:
-        with contextlib.suppress(OSError):
-            if lines := (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines():
-                return lines[-1][-200:]
-        return "it did not say why"

@@ -16,7 +16,7 @@ from typing import Any
 
 from forebay.errors import CorruptError, ForebayError, StorageError
 from forebay.fail_point import fail_point
-from forebay.workflows.files.daemons import end_daemons, program_path, start_daemon
+from forebay.workflows.files.daemons import end_daemons, last_words, program_path, start_daemon
 from forebay.workflows.files.home_server import is_alive
 from forebay.workflows.files.juicefs import names_server
 from forebay.workflows.files.juicefs.block_client import free_bytes_at
@@ -194,7 +194,7 @@ class PartDaemons:
     def redis_answers(self, state: PartState) -> bool:
         """Redis does, and has read its log; StorageError if it has ended."""
         if not is_alive(state.daemons.get("redis", "")):
-            raise StorageError(f"Redis has ended: {self._last_words('redis')}", str(self.folder))
+            raise StorageError(f"Redis has ended: {last_words(self.folder / 'redis.log')}", str(self.folder))
         with contextlib.suppress(ForebayError), self.redis(state) as redis:
             # While it reads its log it answers with an error.
             return bool(redis.call("PING") == b"PONG")
@@ -232,9 +232,3 @@ class PartDaemons:
             if time.monotonic() > self.deadline:
                 raise StorageError(f"{what} does not answer in time", str(self.folder))
             time.sleep(_POLL_SECONDS)
-
-    def _last_words(self, name: str) -> str:
-        with contextlib.suppress(OSError):
-            if lines := (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines():
-                return lines[-1][-200:]
-        return "it did not say why"
