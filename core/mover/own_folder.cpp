@@ -149,11 +149,15 @@ Result<void> OwnFolder::remove(int directory) {
   if (::unlinkat(folder_.get(), secret_name, 0) != 0 && errno != ENOENT)
     return system_error(errno, "cannot remove a file of the stage", name_);
   // Somebody may have moved it away: only an empty folder goes.
-  if (::unlinkat(directory, name_.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTDIR &&
-      errno != ENOTEMPTY && errno != EEXIST)
-    return system_error(errno, "cannot remove the stage's folder", name_);
+  const auto remove_folder = [&] { return ::unlinkat(directory, name_.c_str(), AT_REMOVEDIR) == 0 ? 0 : errno; };
+  const auto is_full = [](int error) { return error == ENOTEMPTY || error == EEXIST; };
+  int error = remove_folder();
   secret_.reset();
   folder_.reset();
+  // NFS keeps a file that was removed while it was open in its folder, under another name, until it is closed.
+  if (is_full(error)) error = remove_folder();
+  if (error != 0 && error != ENOENT && error != ENOTDIR && !is_full(error))
+    return system_error(error, "cannot remove the stage's folder", name_);
   return {};
 }
 

@@ -24,6 +24,20 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
+#: Moves a tree in and out by way of the node's mount, as the manager's node does for stages.
+_MOVES = """\
+import sys
+from unittest.mock import Mock
+from forebay.workflows.staging.file_mover import move
+
+for inward, outside in (("1", sys.argv[2]), ("0", sys.argv[3])):
+    request = {"inside": sys.argv[1], "inward": inward, "path": "moved", "outside": outside, "name": "far"}
+    move(request | {"only": "", "acls": "0", "wait_closed_ms": "1000"}, Mock())
+"""
+
+#: Of all that a stage keeps but content.
+_LISTING = "find . -type f -printf '%P %m %n %u\\n' -o -type l -printf '%P %u %l\\n' | sort"
+
 _SCRIPT = """\
 #!/bin/bash
 #DW persistentdw name=far
@@ -61,4 +75,63 @@ def test_a_job_uses_files_of_a_home_that_is_not_the_managers_server(centre: Gues
         centre.cluster.restart_controller()
         assert [path.name for path in (second.root / "drivers").iterdir() if path.is_dir()] == []
         assert list(Path(second.root / "reservations").iterdir()) == []
+    centre.must_be_clean()
+
+
+def _make_tree(tree: Path) -> None:
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "large").write_bytes(os.urandom(5 << 20))
+    os.link(tree / "deep" / "large", tree / "again")
+    (tree / "link").symlink_to("deep/large")
+    (tree / "run").write_text("#!/bin/sh\n")
+    (tree / "run").chmod(0o750)
+    with (tree / "holes").open("wb") as written:
+        written.truncate(8 << 20)
+        written.seek(4 << 20)
+        written.write(b"end")
+    os.utime(tree / "run", ns=(1, 1_600_000_000_000_000_001))
+    subprocess.run(["chown", "-R", "-h", PERSON, str(tree)], check=True)
+
+
+def _facts(tree: Path) -> dict[str, tuple[object, ...]]:
+    """What must be as it was of each entry; of times the seconds, for Ganesha sets no more of them."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(tree.rglob("*")):
+        status = path.lstat()
+        of_all = (status.st_mode, status.st_uid)
+        if path.is_symlink():
+            found[str(path.relative_to(tree))] = (*of_all, path.readlink())
+        elif path.is_file():
+            of_file = (status.st_nlink, int(status.st_mtime), path.read_bytes())
+            found[str(path.relative_to(tree))] = (*of_all, *of_file)
+        else:
+            found[str(path.relative_to(tree))] = of_all
+    return found
+
+
+def test_the_mover_moves_trees_by_way_of_a_nodes_mount(centre: GuestCentre, destination: Path) -> None:
+    """What comes out is compared there: nodes write nothing into this machine's folders."""
+    source = destination / "source"
+    _make_tree(source)
+    (destination / "moves.py").write_text(_MOVES)
+    with second_server(centre) as second:
+        _as_person(centre, "create", "far", "--on", SECOND, "--capacity", "32MiB", "--files", CAPACITY, "--persistent")
+        (files,) = second.root.glob("reservations/*/files")
+        centre.cluster.restart_controller()
+        wait_for(lambda: "Name=far" in centre.cluster.buffers(), "Slurm to know the reservation", 60)
+        job = centre.submit(
+            "#!/bin/bash\n#DW persistentdw name=far\n"
+            'cd "$DW_PERSISTENT_STRIPED_far"; exec > said 2>&1\n'
+            f"{centre.python} {destination}/moves.py $(pwd) {source} /tmp/back && diff -r {source} /tmp/back\n"
+            f"(cd /tmp/back && {_LISTING}) > /tmp/listed\n"
+            f"(cd {source} && {_LISTING}) | diff - /tmp/listed && echo equal\n"
+            "rm -rf /tmp/back /tmp/listed\n"
+        )
+        centre.wait_until_gone(job)
+        said = (files / "said").read_text()
+        assert said == "equal\n", said + centre.story(job)
+        assert _facts(files / "moved") == _facts(source)
+        assert sorted(path.name for path in files.iterdir()) == ["moved", "said"]
+        _as_person(centre, "destroy", "far", "--force")
+        centre.cluster.restart_controller()
     centre.must_be_clean()
