@@ -45,6 +45,7 @@ from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.node_mounts import NodeMounts
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
+from forebay.workflows.files.stage_trees import StageTrees
 from forebay.workflows.manager.core.configuration import (
     configuration_file,
     database_place,
@@ -60,7 +61,6 @@ from forebay.workflows.manager.core.reservations.reservations import Reservation
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.manager.core.stages.stage_findings import stage_findings
 from forebay.workflows.manager.core.stages.stage_settings import StageSettings
-from forebay.workflows.manager.core.stages.stage_trees import StageTrees
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.manager.core.why import Why
 from forebay.workflows.manager.http.api import build_api

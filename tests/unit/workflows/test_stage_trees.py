@@ -11,7 +11,7 @@ from forebay.errors import StorageError
 from forebay.manager.jobs import FilesJob, Job, StepsJob
 from forebay.manager.records import ReservationRow
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
-from forebay.workflows.manager.core.stages.stage_trees import StageTrees
+from forebay.workflows.files.stage_trees import StageTrees
 
 ID = "0b0e1b52-92b2-4bdf-a2a1-d4be2a0c6d7f"
 JOB = FilesJob("far", "data", "/tmp/data", inward=True)

@@ -30,6 +30,7 @@ from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.stages.acting_user import acting_row
 from forebay.workflows.manager.core.stages.asked_stages import AskedStages, Asking
+from forebay.workflows.manager.core.stages.other_trees import OtherTrees
 from forebay.workflows.manager.core.stages.reading_budget import ReadingBudgets
 from forebay.workflows.manager.core.stages.receipts import Receipts, ReceiptWriter
 from forebay.workflows.manager.core.stages.stage_changes import StageChanges
@@ -39,7 +40,6 @@ from forebay.workflows.manager.core.stages.stage_process import StageProcess
 from forebay.workflows.manager.core.stages.stage_run import Outcome, StageRun, failure_of
 from forebay.workflows.manager.core.stages.stage_secret import stage_key
 from forebay.workflows.manager.core.stages.stage_settings import StageSettings
-from forebay.workflows.manager.core.stages.stage_trees import StageTrees
 from forebay.workflows.manager.core.stages.stuck_processes import StuckProcess, StuckProcesses
 from forebay.workflows.manager.core.user_turns import UserTurns
 
@@ -87,7 +87,7 @@ class StageSupervisor:
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
         self.concurrency = StageConcurrency(database)
         self.asked = AskedStages(database)
-        self.trees: StageTrees | None = None  #: of other servers; None: stages move files of this one only
+        self.trees: OtherTrees | None = None  #: of other servers; None: stages move files of this one only
         self._stopping = False
 
     async def start(self) -> None:
