@@ -75,6 +75,18 @@ def test_numbers_are_not_used_again_and_old_stages_are_forgotten(database: Datab
     assert add(database).id > waiting.id
 
 
+def test_what_one_user_has_is_not_looked_for_among_the_stages_of_all(database: Database, path: Path) -> None:
+    """Also in a database that an earlier version made."""
+    database.close()
+    asked = f"EXPLAIN QUERY PLAN SELECT count(*) FROM stages WHERE owner_uid = 7 AND state = '{StageState.DEFERRED}'"
+    for change in ("SELECT 1", "DROP INDEX ix_stages_owner"):
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute(change)
+        Database(path).close()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert "SEARCH" in str(connection.execute(asked).fetchall())
+
+
 def test_a_new_database_takes_no_number_that_a_receipt_has(database: Database) -> None:
     database.use_stage_numbers_above(17)
     assert add(database).id == 18

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -95,12 +96,15 @@ stages_table = _stages = sql.Table(
     sql.Column("notes", sql.JSON, nullable=False),
     sql.Column("result", sql.JSON),
     sql.Column("failure", sql.JSON),
+    # What one user's take must not be looked for among those of all.
+    sql.Index("ix_stages_owner", "owner_uid", "state"),
     sqlite_autoincrement=True,
 )
 
 
 #: Of a stage's row.
-_DESCRIPTION_LENGTH = sql.func.length(sql.cast(_stages.c.job, sql.Text))
+_DESCRIPTION = sql.cast(_stages.c.job, sql.Text)
+_DESCRIPTION_LENGTH = sql.func.length(_DESCRIPTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +296,16 @@ class Database:
             query = query.where(_stages.c.state.in_(list(states)))
         with self.look() as connection:
             return [_stage_row(row) for row in connection.execute(query).mappings()]
+
+    def unfinished_stage(self, owner_uid: int, job: dict[str, Any]) -> StageRow | None:
+        """The oldest of this user's that is to do the same, and is not over. The database compares: a user may have
+        many, with long descriptions.
+        """
+        final = [state for state in StageState if state.is_final]
+        same = (_stages.c.owner_uid == owner_uid) & (_stages.c.state.not_in(final)) & (_DESCRIPTION == json.dumps(job))
+        with self.look() as connection:
+            row = connection.execute(_stages.select().where(same).order_by(_stages.c.id).limit(1)).mappings().first()
+        return None if row is None else _stage_row(row)
 
     def change_stage(self, stage_id: int, **values: Any) -> StageRow:
         """Changes columns of a stage."""

@@ -195,10 +195,12 @@ class StageSupervisor:
         One that follows a stream and has seen its end may still be busy with the last steps. It begins anew then, for
         the stream may go on.
         """
-        document = json.loads(json.dumps(job_to_json(job)))  # as it comes out of the database
-        async with self._ending:
-            for row in await self.stages(owner_uid):
-                if not row.state.is_final and row.job == document:
+        find = partial(self._database.unfinished_stage, owner_uid, job_to_json(job))
+        while (same := await asyncio.to_thread(find)) is not None:
+            # All users' stages succeed under this lock: the search, which may take long, is outside.
+            async with self._ending:
+                row = await self.stage(same.id)
+                if not row.state.is_final:
                     if row.progress.get("stream_ended"):
                         self._wanted_again.add(row.id)
                     return row
