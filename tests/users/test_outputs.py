@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_a_movie_follows_no_link_that_another_has_put_there(users: Users, common
     ada.call(lambda: earlier.touch())
     for private in (earlier, new):
         link = common / f"{private.name}.mp4"
-        eve.call(lambda link=link, private=private: link.symlink_to(private))
+        eve.call(partial(link.symlink_to, private))
 
         def record(link: Path = link) -> str:
             with pytest.raises(movie.MovieError, match="is a link"):

@@ -70,7 +70,8 @@ def test_a_gate_does_not_hear_of_ordinary_users(address: str) -> None:
 
 def test_many_connections_of_one_node_to_several_gates_find_ports() -> None:
     with listener("127.0.0.1", 0, reserved_alone=True) as one, listener("127.0.0.2", 0, reserved_alone=True) as other:
-        made = [connected(*door.getsockname()[:2], seconds(20)) for door in (one, other) for _ in range(300)]
+        places = [(f"127.0.0.{number}", door.getsockname()[1]) for number, door in ((1, one), (2, other))]
+        made = [connected(address, port, seconds(20)) for address, port in places for _ in range(300)]
         assert len({each.getsockname()[1] for each in made}) > 300
         for each in made:
             each.close()

@@ -107,4 +107,3 @@ def test_calls_of_libdatawarp_wait_for_those_of_their_user_alone(supervisor: Sta
         await again
 
     asyncio.run(run())
-

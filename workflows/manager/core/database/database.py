@@ -103,8 +103,7 @@ stages_table = _stages = sql.Table(
 
 
 #: Of a stage's row.
-_DESCRIPTION = sql.cast(_stages.c.job, sql.Text)
-_DESCRIPTION_LENGTH = sql.func.length(_DESCRIPTION)
+_DESCRIPTION_LENGTH = sql.func.length(sql.cast(_stages.c.job, sql.Text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,9 +301,11 @@ class Database:
         many, with long descriptions.
         """
         final = [state for state in StageState if state.is_final]
-        same = (_stages.c.owner_uid == owner_uid) & (_stages.c.state.not_in(final)) & (_DESCRIPTION == json.dumps(job))
+        theirs = (_stages.c.owner_uid == owner_uid) & (_stages.c.state.not_in(final))
+        same = sql.cast(_stages.c.job, sql.Text) == json.dumps(job)
+        query = _stages.select().where(theirs, same).order_by(_stages.c.id).limit(1)
         with self.look() as connection:
-            row = connection.execute(_stages.select().where(same).order_by(_stages.c.id).limit(1)).mappings().first()
+            row = connection.execute(query).mappings().first()
         return None if row is None else _stage_row(row)
 
     def change_stage(self, stage_id: int, **values: Any) -> StageRow:

@@ -80,8 +80,7 @@ class AskedStages:
         self._turns = TaskTurns()
 
     def turn(self, owner_uid: int) -> AbstractAsyncContextManager[None]:
-        """Held while a stage is entered for a job of this user, and while that job's are collected: none comes between.
-        """
+        """Held while a stage is entered for a user's job, and while that job's are collected: none comes between."""
         return self._turns.of(str(owner_uid))
 
     def enter(self, asking: Asking, connection: sql.Connection, stage_id: int) -> None:
