@@ -81,6 +81,7 @@ class StageSupervisor:
         self._stuck = StuckProcesses(database, self._has_ended_after_all)
         self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
         self._delayed: set[int] = set()  # those that failed and are tried again later
+        self._asked_to_end: set[int] = set()  # of those that follow files of reservations which nobody uses
         self._wanted_again: set[int] = set()  # those that begin anew once they have succeeded
         self._ending = asyncio.Lock()  # a stage succeeds, or is wanted again
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
@@ -236,9 +237,18 @@ class StageSupervisor:
 
     async def end_following(self, reservations: Container[str]) -> None:
         """Asks the stages that follow files of these reservations to end, once."""
-        for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED, StageState.RUNNING]):
-            if ends_when_asked(row) and row.job["reservation"] in reservations and not row.cancel:
+        following = {
+            use.id
+            for use in await asyncio.to_thread(self._database.stage_uses)
+            if use.follows and use.kind == MatchedFilesJob.kind and use.reservation in reservations
+            if use.state in (StageState.QUEUED, StageState.RUNNING)
+        }
+        self._asked_to_end &= following
+        for stage_id in sorted(following - self._asked_to_end):
+            row = await self.stage(stage_id)
+            if not row.state.is_final and not row.cancel:
                 await self._ask_to_end(row)
+            self._asked_to_end.add(stage_id)
 
     async def _ask_to_end(self, row: StageRow) -> None:
         """It takes what is complete, also if this manager dies before it has."""
