@@ -9,10 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.randomness import TEST_SEED
 from tests.support.sweeps import Sweep, stride_max
 from tests.support.time_limits import TIME_SCALE, seconds
+
+# How long a busy machine takes for a draw says nothing of what is tested.
+settings.register_profile(
+    "forebay",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("forebay")
 
 
 def pytest_report_header() -> str:

@@ -289,9 +289,7 @@ class Verification:
         _require(not lagging, f"consumers have not passed all: {lagging}")
         _require(final.staged == self._plan.checkpoints[-1], f"staged up to {final.staged}")
         _require(final.steps < self._plan.steps, f"all {final.steps} steps are still kept")
-        _require(
-            self._course.kept_steps_max < self._plan.steps, f"{self._course.kept_steps_max} steps were kept at once"
-        )
+        # How many were kept at once is no matter of right or wrong: as many as the slowest had still before it.
         return f"{final.steps} steps are kept at the end, at most {self._course.kept_steps_max} were"
 
 

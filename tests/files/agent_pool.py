@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pool of two servers on nodes with networks of their own. Node 1 has the manager, node 2 an agent, and nodes 3 and 4
 compute. Slurm is a stand-in that says what a test tells it; its calls come by the real `dw_wlm_cli`. No node has a
-kernel's NFS client. Clients are libnfs, which knows NFS 4.0 alone, so these servers have that version, too.
+kernel's NFS client. Clients are libnfs, which knows NFS 4.0 alone, so these servers have that version, too. Where the
+manager would mount files for stages, it mounts the home's image once more.
 """
 
 from __future__ import annotations
@@ -62,12 +63,27 @@ elif program == "squeue":
 
 #: libnfs knows NFS 4.0 alone. Its programs come as root of their node, and lists of access do not count here: root may
 #: write, as the tree's own mode is the server's business, which takes back what others make of it.
-_OLD_CLIENTS = """\
+_CLIENTS = """\
 import sys
 if "forebay.workflows.files" in sys.orig_argv:
     from forebay.workflows.files import nfs
     nfs._MINOR_VERSIONS = "0, 1, 2"
     nfs._EXPORT = nfs._EXPORT.replace("Root_Squash", "No_Root_Squash")
+if "forebay.workflows.manager" in sys.orig_argv:
+    import json, pathlib, subprocess
+    from forebay.workflows.files import node_mounts
+    from forebay.workflows.files.driver_state import STATE_NAME as STATE
+    def mount(wanted, place, deadline):
+        servers = (path.parent for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                   if {home!r}.encode() in path.read_bytes() and b"forebayd" in path.read_bytes())
+        (server,) = servers
+        state = json.loads((server / "root" / {home!r}[1:] / "drivers" / wanted.id / STATE).read_text())
+        number = state["exports"]["forebay.stages"]["number"]
+        assert wanted.port == state["port"] and wanted.source.endswith(str(number)), (wanted, state)
+        lines = (server / "mountinfo").read_text().splitlines()
+        (device,) = {{line.split(" - ")[1].split()[1] for line in lines if wanted.id in line.split()[4]}}
+        subprocess.run(["mount", "-n", device, str(place)], check=True)
+    node_mounts._mount = mount
 """
 
 
@@ -111,7 +127,8 @@ class AgentPool:
             )
             program.chmod(0o755)
         self._tell_slurm()
-        (self._more / "sitecustomize.py").write_text(_OLD_CLIENTS)
+        home = str(folder / "nodes" / f"node{HOME}" / "root")
+        (self._more / "sitecustomize.py").write_text(_CLIENTS.format(home=home))
         # The instances are started with one that names none of them: it is meant for all that root runs.
         roots = {node: f'root = "{folder}/nodes/node{node}/root"\n' for node in (MANAGER, HOME)}
         for node, root in (roots | {0: ""}).items():
@@ -128,6 +145,7 @@ class AgentPool:
             *("--nodes", "4", "--servers", "2", "--netns", "--capacity", "1GiB"),
             FOREBAY_CONFIG=str(self._configuration(0)),
             FOREBAY_MUNGE_SOCKET=str(munged.socket),
+            PYTHONPATH=f"{self._more}:{os.getcwd()}",
         )
         self._environments: dict[int, dict[str, str]] = {}
         self._agents: list[AgentProcess] = []

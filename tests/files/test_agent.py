@@ -86,16 +86,21 @@ def test_a_job_on_the_home_and_another_node_uses_the_same_files(
         assert pool.listed(reservation) == ["three", "two"]
 
 
-@pytest.mark.parametrize(
-    "line", ["#DW stage_in type=directory", "#DW stage_out type=directory", "#FB stage_out match=* complete=closed"]
-)
-def test_a_job_that_stages_files_of_another_server_is_refused(pool: AgentPool, reservation: str, line: str) -> None:
+def test_a_job_that_follows_files_of_another_server_is_refused(pool: AgentPool, reservation: str) -> None:
+    there = f"$DW_PERSISTENT_STRIPED_{NAME}/data"
+    line = f"#FB stage_out match=* complete=closed source={there} destination=/tmp/out"
+    status, words = pool.call("job_process", "--job", pool.script(f"#DW persistentdw name={NAME}", line))
+    assert status == 1
+    assert words.startswith(f"stage_out with match= does not reach the files of {NAME}, which lie on another server")
+
+
+@pytest.mark.parametrize("line", ["#DW stage_in type=directory", "#DW stage_out type=directory"])
+def test_a_job_may_stage_files_of_another_server(pool: AgentPool, reservation: str, line: str) -> None:
+    """What its stages do, as those of a command: below."""
     there = f"$DW_PERSISTENT_STRIPED_{NAME}/data"
     source, destination = ("/tmp/in", there) if "stage_in" in line else (there, "/tmp/out")
     script = pool.script(f"#DW persistentdw name={NAME}", f"{line} source={source} destination={destination}")
-    status, words = pool.call("job_process", "--job", script)
-    assert status == 1
-    assert words.startswith(f"stage_in and stage_out do not reach the files of {NAME}, which lie on another server")
+    pool.must("job_process", "--job", script)
 
 
 def _interrupted(pool: AgentPool, place: str, call: Callable[[], _T]) -> _T:
@@ -302,3 +307,22 @@ ManagerClient(Instance.current()).agent_turn({
     "shown": [], "ended": [], "answers": [], "under_way": [], "wait_seconds": 0,
 })
 """
+
+
+def test_stages_of_files_of_another_server_go_by_the_managers_node(
+    pool: AgentPool, reservation: str, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    source, destination = tmp_path / "in", tmp_path / "out"
+    for folder in (source / "deep", destination):
+        folder.mkdir(parents=True)
+        os.chown(folder, pool.uid, pool.gid)
+    (source / "deep" / "file").write_bytes(os.urandom(3 << 20))
+    with pool.agent():
+        pool.ask(MANAGER, "stage-in", str(source), f"{NAME}:data", "--as-root")
+        assert pool.run(HOME, "ls", f"{pool.tree(reservation)}/data/deep").stdout == "file\n"
+        assert pool.nothing_is_shown(reservation)
+        pool.ask(MANAGER, "stage-out", f"{NAME}:data", str(destination / "data"), "--as-root")
+        assert (destination / "data/deep/file").read_bytes() == (source / "deep/file").read_bytes()
+        assert pool.nothing_is_shown(reservation)
+        assert str(pool.instance(MANAGER).root / "stage-trees") not in pool.run(MANAGER, "cat", "/proc/mounts").stdout

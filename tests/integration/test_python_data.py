@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
@@ -171,7 +171,6 @@ def tiled(server: object) -> tuple[np.ndarray[Any, Any], forebay.Variable]:
     return whole, forebay.open("tiled/flow")[0]["T"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(index=basic_indices((7, 5, 4), allow_newaxis=False, allow_ellipsis=True))
 def test_every_basic_index_equals_numpys(tiled: tuple[np.ndarray[Any, Any], forebay.Variable], index: Any) -> None:
     whole, variable = tiled
@@ -182,7 +181,7 @@ def test_every_basic_index_equals_numpys(tiled: tuple[np.ndarray[Any, Any], fore
     assert np.array_equal(copy, expected)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_strides_are_written(reservation: str, data: st.DataObject) -> None:
     whole = np.arange(6 * 5 * 4, dtype="int16").reshape(6, 5, 4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis.extra.numpy import basic_indices
 
 import forebay
@@ -212,7 +212,6 @@ def test_single_values_are_a_series_of_numbers_or_texts(flow: forebay.Stream) ->
     assert flow["seconds"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(index=basic_indices((6, 5, 4), allow_newaxis=False, allow_ellipsis=True))
 def test_every_basic_index_of_a_series_equals_numpys(flow: forebay.Stream, index: Any) -> None:
     result, expected = flow["T"][index], WHOLE[index]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forebay
@@ -80,7 +80,7 @@ def test_what_is_not_written_does_not_count(reservation: str) -> None:
         assert np.sum(stream.latest["T"]) == 4
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.filterwarnings("ignore:.*no block covers:forebay.FaultyVariableWarning")
 def test_a_block_is_refused_exactly_if_it_shares_elements(reservation: str, data: st.DataObject) -> None:

@@ -91,12 +91,6 @@ class Directives:
         return f"{'lines' if several else 'line'} {shown} of the script {'are' if several else 'is'} {IGNORED}"
 
     @property
-    def staged_persistents(self) -> tuple[str, ...]:
-        """Persistent reservations whose files are staged in or out."""
-        names = [stage.persistent for stage in self.files] + [stage.persistent for stage in self.matched]
-        return tuple(dict.fromkeys(filter(None, names)))
-
-    @property
     def keeps(self) -> bool:
         """Something is to outlive the job."""
         return bool(self.streams or self.matched) or any(not stage.inward for stage in self.files)

@@ -81,6 +81,11 @@ class FilesEngines:
         """After which an operation has been killed."""
         return self._settings.operation_seconds_max + _PROCESS_SECONDS
 
+    @property
+    def address(self) -> str:
+        """Of this node, as others see it; raises InvalidArgumentError where the configuration names none."""
+        return _address_of(self._settings.home_address)
+
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         """Shows the tree to these nodes, by their addresses; idempotent. What each of them mounts.
 
@@ -93,7 +98,7 @@ class FilesEngines:
             "prepare",
             reservation,
             TREE=str(tree),
-            ADDRESS=_address_of(self._settings.home_address),
+            ADDRESS=self.address,
             PORTS=self._settings.ports,
             LEASE_SECONDS=str(self._settings.lease_seconds),
         )

@@ -33,6 +33,11 @@ class PoolEngines:
         """That of this manager."""
         return self._own.incarnation
 
+    @property
+    def own_address(self) -> str:
+        """Of the manager's node, as `FilesEngines.address`."""
+        return self._own.address
+
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         """Shows the tree to these nodes; raises as `FilesEngines.open` and `AgentCalls.ask`."""
         if not (server := self._server(reservation)):

@@ -42,6 +42,7 @@ from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
 from forebay.workflows.files.agent_calls import AgentCalls
 from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.files.node_mounts import NodeMounts
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.configuration import (
@@ -59,6 +60,7 @@ from forebay.workflows.manager.core.reservations.reservations import Reservation
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.manager.core.stages.stage_findings import stage_findings
 from forebay.workflows.manager.core.stages.stage_settings import StageSettings
+from forebay.workflows.manager.core.stages.stage_trees import StageTrees
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.manager.core.why import Why
 from forebay.workflows.manager.http.api import build_api
@@ -85,6 +87,8 @@ from forebay.workflows.slurm.waiting import WaitingJobs
 _log = logging.getLogger("forebay.manager")
 
 _WATCH_INTERVAL_SECONDS = 1.0
+#: Of files of another server, for stages.
+_MOUNT_SECONDS_MAX = 30.0
 #: More than requests have places, so that none waits for a thread.
 _THREADS = 128
 
@@ -255,6 +259,10 @@ def _slurm_jobs(
     variables = program_environment(instance.root)
     job_files = JobFiles(database, reservations, _files_engines(instance, settings, database, reservations))
     reservations.before_destroy(job_files.let_go)
+    if job_files.engines is not None:
+        reservations.shows_files = job_files.reaches
+        mounts = NodeMounts(instance.root / "stage-trees")
+        supervisor.trees = StageTrees(mounts, job_files, database.reservation, _MOUNT_SECONDS_MAX)
     return SlurmJobs(
         database,
         reservations.servers.own,

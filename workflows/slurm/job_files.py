@@ -16,6 +16,7 @@ from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
 from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.records import Finding, Severity
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.node_mounts import Wanted
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 3
 _REASON_CHARACTERS_MAX = 200
+#: What engines take the manager's node for while stages move files there.
+_STAGES_NODE = "forebay.stages"
 _BEFORE_RUN = (JobState.SETUP, JobState.DATA_IN, JobState.PRE_RUN)
 
 
@@ -47,15 +50,41 @@ class JobFiles:
         self._database = database
         self._reservations = reservations
         self.engines = engines
+        self._staged: set[str] = set()  # reservations that stages mount here; changed in their turns
         self._turns = NameTurns()
 
     def are_shown(self, reservation: str) -> bool:
         """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
-        row = self._database.reservation(reservation) if self.engines is not None and reservation else None
-        if row is None:
-            return False
-        pool = self._reservations.pools.settings.pools.get(row.pool)
-        return pool is not None and bool(pool.files_driver)
+        row = self._database.reservation(reservation) if reservation else None
+        return row is not None and self.reaches(row)
+
+    def reaches(self, reservation: ReservationRow) -> bool:
+        """As `are_shown`, of a row."""
+        pool = self._reservations.pools.settings.pools.get(reservation.pool)
+        return self.engines is not None and pool is not None and bool(pool.files_driver)
+
+    def open_for_stages(self, reservation: ReservationRow) -> Wanted:
+        """Opens the files of another server's reservation for stages on the manager's node; idempotent. Raises as the
+        driver does.
+        """
+        assert self.engines is not None
+        info = self._reservations.info(reservation.name)
+        with self._turns.of(info.id):
+            self._staged.add(info.id)
+            nodes = {_STAGES_NODE: self.engines.own_address}
+            mount = self.engines.open(info.id, Path(info.files_path), nodes)[_STAGES_NODE]
+            return Wanted(info.id, mount.source, mount.port)
+
+    def close_for_stages(self, reservation_id: str) -> None:
+        """Nobody stages there any more; idempotent."""
+        with self._turns.of(reservation_id):
+            self._staged.discard(reservation_id)
+            if self.engines is None:
+                return
+            if self._needed(reservation_id):
+                self.engines.release(reservation_id, [_STAGES_NODE])
+            else:
+                self.engines.close(reservation_id)
 
     def id_of(self, reservation: str) -> str:
         """Its uuid; "" without such a reservation."""
@@ -171,12 +200,13 @@ class JobFiles:
             with self._turns.of(reservation_id):
                 rows = [row for row in self._of(job) if row.reservation_id == reservation_id]
                 others = self._nodes_of_others(job, reservation_id)
-                if not others and self.engines is not None:
+                in_use = bool(others) or reservation_id in self._staged
+                if not in_use and self.engines is not None:
                     self.engines.stop(reservation_id)  # the fence for all, whatever nodes have said
                 self._fence([row for row in rows if not row.state.has_let_go], "")
                 # Unless another job uses the same way in.
                 clean = [row.node for row in rows if row.state is JobNodeState.CLEAN and row.node not in others]
-                if others and self.engines is not None:
+                if in_use and self.engines is not None:
                     self.engines.release(reservation_id, clean)
         return self.unclean(job)
 
@@ -206,7 +236,8 @@ class JobFiles:
         self.settle(job)
         for reservation_id in {row.reservation_id for row in self._of(job)}:
             with self._turns.of(reservation_id):
-                if self.engines is not None and not self._nodes_of_others(job, reservation_id):
+                in_use = reservation_id in self._staged or self._nodes_of_others(job, reservation_id)
+                if self.engines is not None and not in_use:
                     self.engines.close(reservation_id)
 
     def reconcile(self) -> None:
@@ -295,6 +326,8 @@ class JobFiles:
         return {row.node for row in rows if row.job_id != job.id and self._is_in_use(row)}
 
     def _needed(self, reservation_id: str) -> bool:
+        if reservation_id in self._staged:
+            return True
         return any(self._is_in_use(row) for row in self._table.of_reservation(reservation_id))
 
     def _is_in_use(self, row: JobNodeRow) -> bool:

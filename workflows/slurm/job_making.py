@@ -77,15 +77,25 @@ class JobMaking:
             ) from None
 
     def check_stages(self, directives: Directives) -> None:
-        """UnsupportedError if it stages files of a persistent reservation that lie on another server of the pool."""
-        for name in directives.staged_persistents:
-            try:
-                self._reservations.check_files_here(name)
-            except UnsupportedError:
-                raise UnsupportedError(
-                    f"stage_in and stage_out do not reach the files of {name}, which lie on another server than the "
-                    "manager's; copy them in the job's script, for example with cp"
-                ) from None
+        """UnsupportedError if it stages files of a persistent reservation that stages do not reach: they lie on another
+        server of the pool.
+        """
+        for stage in directives.files:
+            if stage.persistent:
+                self._check_stage(stage.persistent, "stage_in and stage_out do not reach", follows=False)
+        for matched in directives.matched:
+            if matched.persistent:
+                self._check_stage(matched.persistent, "stage_out with match= does not reach", follows=True)
+
+    def _check_stage(self, name: str, what: str, *, follows: bool) -> None:
+        try:
+            self._reservations.check_files_here(name, follows=follows)
+        except UnsupportedError:
+            raise UnsupportedError(
+                f"{what} the files of {name}, which lie on another server than the manager's"
+                f"{'' if follows else ', in a pool without files_driver'}; copy them in the job's script, for example "
+                "with cp"
+            ) from None
 
     async def request_of(self, job: JobRow, pool: str) -> ReservationRow:
         """The reservation that the job asks for; raises as `make` does if Slurm does not say the job's account."""

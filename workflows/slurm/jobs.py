@@ -112,7 +112,7 @@ class SlurmJobs:
         UnsupportedError
             It stages files that lie on another server of the pool.
         """
-        if directives.staged_persistents:
+        if directives.files or directives.matched:
             await in_thread(self._making.check_stages, directives)
         requests = [(directives.pool, directives.capacity_bytes)]
         requests += [(request.pool, request.capacity_bytes) for request in directives.creates]

@@ -21,6 +21,9 @@ from forebay.workflows.staging.reporting import Reporter
 
 __all__ = ["stage_files"]
 
+#: Where the manager has mounted the reservation's files, if they lie on another server.
+_TREE_VARIABLE = "FOREBAY_STAGE_TREE"
+
 
 def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None = None) -> Json:
     """Does the job and returns its result.
@@ -52,7 +55,7 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     with forebay.Admin(instance) as admin:
         reservation = admin.reservation(job.reservation)
     request = {
-        "inside": reservation.files_path,
+        "inside": os.environ.get(_TREE_VARIABLE) or reservation.files_path,
         "inward": str(int(job.inward)),
         "path": job.path,
         "outside": job.outside,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import Connection
@@ -546,6 +546,4 @@ class ManagerWithCrashes(RuleBasedStateMachine):
 
 
 TestManagerWithCrashes = ManagerWithCrashes.TestCase
-TestManagerWithCrashes.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestManagerWithCrashes.settings = settings(max_examples=60, stateful_step_count=25)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError, PermissionDeniedError
@@ -124,7 +124,6 @@ def test_what_is_not_configured_is_refused() -> None:
             PoolSettings.from_configuration(tables, Path("forebay.toml"))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(1, 60), st.sampled_from(["", "fast"]), st.sampled_from([ADA, BEN])), max_size=30))
 def test_no_byte_is_granted_twice(requests: list[tuple[int, str, Who]]) -> None:
     rows: list[ReservationRow] = []

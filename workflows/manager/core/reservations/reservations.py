@@ -24,7 +24,7 @@ from forebay.errors import (
     RefusedError,
     UnsupportedError,
 )
-from forebay.manager.jobs import Job, StepsJob
+from forebay.manager.jobs import Job, MatchedFilesJob, StepsJob
 from forebay.manager.records import GivenUp, MemberRow, PoolServer, QueuePlace, ReservationRow, ReservationState
 from forebay.names import check_name
 from forebay.near_names import near_text
@@ -64,6 +64,8 @@ class Reservations:
         self._turns = NameTurns()  # One change of each at a time: request, call, outcome.
         self._reconciliation = Reconciliation(database, servers, self.pools, self._changes, self._turns)
         self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
+        #: Whether files of a reservation of another server are shown on this node to stages.
+        self.shows_files: Callable[[ReservationRow], bool] = lambda _: False
 
     def before_destroy(self, call: Callable[[ReservationRow], None]) -> None:
         """Has this called before a reservation is destroyed, so that what holds its files open lets go of them."""
@@ -329,26 +331,33 @@ class Reservations:
             return admin.reservation(name)
 
     def check_stages_here(self, job: Job) -> None:
-        """UnsupportedError if the job moves files of a reservation that another server of the pool has: they are
-        reached on that server's node only. Steps are read wherever they are.
+        """UnsupportedError if the job moves files of a reservation that another server of the pool has, and no driver
+        shows them here, or it follows them: what happens elsewhere is not seen. Steps are read wherever they are.
         """
         if not isinstance(job, StepsJob):
-            self.check_files_here(job.reservation)
+            self.check_files_here(job.reservation, follows=isinstance(job, MatchedFilesJob))
 
     def is_here(self, name: str) -> bool:
         """No other server of the pool is the home of a reservation of this name."""
         known = self._database.reservation(name)
         return known is None or not known.server
 
-    def check_files_here(self, name: str) -> None:
-        """UnsupportedError if another server of the pool has the reservation's files: stages do not reach them."""
+    def check_files_here(self, name: str, *, follows: bool = False) -> None:
+        """UnsupportedError if stages do not reach the reservation's files: another server of the pool has them."""
         known = self._database.reservation(name)
-        if known is not None and known.server:
+        if known is None or not known.server or (self.shows_files(known) and not follows):
+            return
+        where = f"the files of {known.name} lie on server {known.server}"
+        if follows:
             raise UnsupportedError(
-                f"the files of {known.name} lie on server {known.server}, and the manager stages files of its own "
-                "server only; run on that server's node: python -m forebay.workflows.staging, or cp",
+                f"{where}, and only files of the manager's own server are followed; stage them out when they are whole",
                 known.name,
             )
+        raise UnsupportedError(
+            f"{where}, and the manager stages files of its own server only, unless the pool has a files_driver; run on "
+            "that server's node: python -m forebay.workflows.staging, or cp",
+            known.name,
+        )
 
     def end_unattached(self, name: str) -> None:
         """Destroys a reservation whose last holder has left, unless somebody has attached to it since.

@@ -23,7 +23,7 @@ from typing import Any
 
 from forebay.errors import ForebayError, NoSpaceError, RefusedError, StorageError
 from forebay.fail_point import fail_point
-from forebay.manager.jobs import Job, MatchedFilesJob, job_to_json
+from forebay.manager.jobs import Job, MatchedFilesJob, job_from_json, job_to_json
 from forebay.manager.process_identity import process_identity
 from forebay.manager.records import StageRow
 from forebay.manager.stage_state import StageState
@@ -39,6 +39,7 @@ from forebay.workflows.manager.core.stages.stage_process import StageProcess
 from forebay.workflows.manager.core.stages.stage_run import Outcome, StageRun, failure_of
 from forebay.workflows.manager.core.stages.stage_secret import stage_key
 from forebay.workflows.manager.core.stages.stage_settings import StageSettings
+from forebay.workflows.manager.core.stages.stage_trees import StageTrees
 from forebay.workflows.manager.core.stages.stuck_processes import StuckProcess, StuckProcesses
 from forebay.workflows.manager.core.user_turns import UserTurns
 
@@ -87,10 +88,13 @@ class StageSupervisor:
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
         self.concurrency = StageConcurrency(database)
         self.asked = AskedStages(database)
+        self.trees: StageTrees | None = None  #: of other servers; None: stages move files of this one only
         self._stopping = False
 
     async def start(self) -> None:
         """Begins what was queued or interrupted."""
+        if self.trees is not None:
+            await asyncio.to_thread(self.trees.start)
         await asyncio.to_thread(self.concurrency.start)
         highest = await asyncio.to_thread(self.receipts.start)
         await asyncio.to_thread(self._database.use_stage_numbers_above, highest)
@@ -364,10 +368,15 @@ class StageSupervisor:
         budget = self._budgets.begin(row.owner_uid)
         run: StageRun | None = None
         process: StuckProcess | None = None
+        tree: tuple[str, Path] | None = None
         try:
             await self.until_written(row.id, partial(stage_key, self._root))
             try:
-                spawned = await asyncio.to_thread(self._spawn, row)
+                tree = await asyncio.to_thread(self._hold_tree, row)
+            except ForebayError as error:
+                return await self._fail(row, failure_of(error.code, error.what, may_pass=True), row.attempts + 1)
+            try:
+                spawned = await asyncio.to_thread(self._spawn, row, tree)
             except ForebayError as error:
                 failure = failure_of(error.code, error.what, may_pass=False)
                 await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
@@ -385,6 +394,8 @@ class StageSupervisor:
                 run.process.ask_to_end()
             outcome = await run.follow()
             fail_point("manager.stage.ended")
+            held, tree = tree, None
+            await self._release_tree(held)  # before anybody hears that it is over
             if outcome.complaint:
                 _log.warning("stage %d wrote: %s", row.id, outcome.complaint)
             return await self._settle(run, outcome)
@@ -394,12 +405,21 @@ class StageSupervisor:
             await asyncio.to_thread(receipt.discard)
             if run is not None:
                 await self._let_go(run, process)
+            await self._release_tree(tree)
 
-    def _spawn(self, row: StageRow) -> Any:
+    def _hold_tree(self, row: StageRow) -> tuple[str, Path] | None:
+        return None if self.trees is None else self.trees.hold(job_from_json(row.job))
+
+    async def _release_tree(self, tree: tuple[str, Path] | None) -> None:
+        if tree is not None and self.trees is not None:
+            await asyncio.to_thread(self.trees.release, tree[0])
+
+    def _spawn(self, row: StageRow, tree: tuple[str, Path] | None) -> Any:
         command = [sys.executable, "-P", "-m", "forebay.workflows.staging", json.dumps(row.job)]
         command += ["--root", str(self._root), "--lifeline"]
         acting = acting_row(row, self._database)
         environment = stage_environment(acting, self._root, self._settings.environment)
+        environment["FOREBAY_STAGE_TREE"] = "" if tree is None else str(tree[1])
         return StageProcess.spawn(command, environment, row.umask, acting)
 
     async def _let_go(self, run: StageRun, process: StuckProcess | None) -> None:
@@ -452,7 +472,10 @@ class StageSupervisor:
             failure = _failure_of_process(outcome, run.process.pid, row.owner_uid)
         # Attempts that came further than the one before do not count.
         advanced = run.progress.get("items_done", 0) > row.progress.get("items_done", 0)
-        attempts = 1 if advanced else now.attempts
+        return await self._fail(row, failure, 1 if advanced else now.attempts, **saved)
+
+    async def _fail(self, row: StageRow, failure: dict[str, Any], attempts: int, **saved: Any) -> float | None:
+        """Writes down a failure; returns after how many seconds it is to run again, None: not."""
         if failure["may_pass"] and attempts < _ATTEMPTS_MAX:
             pause_seconds = min(2.0 ** (attempts - 1), _RETRY_SECONDS_MAX)
             _log.warning("stage %d is tried again in %g s: %s", row.id, pause_seconds, failure["what"])

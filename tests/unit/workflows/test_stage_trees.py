@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of other servers on the manager's node: mounted while stages move them, and no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import StorageError
+from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.records import ReservationRow
+from forebay.workflows.files.node_mounts import NodeMounts, Wanted
+from forebay.workflows.manager.core.stages.stage_trees import StageTrees
+
+ID = "0b0e1b52-92b2-4bdf-a2a1-d4be2a0c6d7f"
+JOB = FilesJob("far", "data", "/tmp/data", inward=True)
+
+
+class _Mounts(NodeMounts):
+    """A kernel that remembers."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.mounted: list[str] = []
+        self.fails = False
+
+    def mount(self, wanted: Wanted, deadline: float) -> None:
+        del deadline
+        if self.fails:
+            raise StorageError("the server does not answer: it is not mounted in time")
+        self.place(wanted.id).mkdir(exist_ok=True)
+        self.mounted = [wanted.source]
+
+    def detach(self, reservation: str, deadline: float) -> None:
+        del deadline
+        self.mounted.clear()
+        self._remove_place(self.place(reservation))
+
+
+class _Shown:
+    """A driver that remembers."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.reaches_it = True
+
+    def reaches(self, reservation: ReservationRow) -> bool:
+        return bool(reservation) and self.reaches_it
+
+    def open_for_stages(self, reservation: ReservationRow) -> Wanted:
+        self.open.add(reservation.id)
+        return Wanted(reservation.id, "home:/export", 700)
+
+    def close_for_stages(self, reservation_id: str) -> None:
+        self.open.remove(reservation_id)
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> _Mounts:
+    return _Mounts(tmp_path / "stage-trees")
+
+
+@pytest.fixture
+def shown() -> _Shown:
+    return _Shown()
+
+
+def _row(name: str, server: str) -> ReservationRow:
+    return ReservationRow(
+        name=name, capacity_bytes=1, persistent=True, owner_uid=1, owner_gid=1, created_ns=1, server=server, id=ID
+    )
+
+
+@pytest.fixture
+def trees(mounts: _Mounts, shown: _Shown) -> StageTrees:
+    rows = {"far": _row("far", "node2"), "near": _row("near", "")}
+    made = StageTrees(mounts, shown, rows.get, 1.0)
+    made.start()
+    return made
+
+
+def test_stages_share_a_mount_which_goes_with_the_last(trees: StageTrees, mounts: _Mounts, shown: _Shown) -> None:
+    first, second = trees.hold(JOB), trees.hold(JOB)
+    assert first == second == (ID, mounts.folder / ".mounts" / ID)
+    trees.release(ID)
+    assert mounts.mounted == ["home:/export"]
+    assert shown.open == {ID}
+    trees.release(ID)
+    assert mounts.mounted == []
+    assert shown.open == set()
+    assert list((mounts.folder / ".mounts").iterdir()) == []
+
+
+@pytest.mark.parametrize("job", [StepsJob("far/flow", "/tmp/out"), FilesJob("near", "a", "/tmp/a", inward=False)])
+def test_what_needs_no_mount_gets_none(trees: StageTrees, mounts: _Mounts, job: Job) -> None:
+    assert trees.hold(job) is None
+    assert mounts.mounted == []
+
+
+def test_a_pool_without_a_driver_gets_none(trees: StageTrees, shown: _Shown) -> None:
+    shown.reaches_it = False
+    assert trees.hold(JOB) is None
+
+
+def test_what_cannot_be_mounted_is_closed_again(trees: StageTrees, mounts: _Mounts, shown: _Shown) -> None:
+    mounts.fails = True
+    with pytest.raises(StorageError, match="not mounted in time"):
+        trees.hold(JOB)
+    assert shown.open == set()
+    mounts.fails = False
+    assert trees.hold(JOB) is not None
+
+
+def test_what_an_earlier_manager_left_mounted_goes_at_the_start(
+    mounts: _Mounts, shown: _Shown, trees: StageTrees
+) -> None:
+    trees.hold(JOB)
+    following = StageTrees(mounts, shown, lambda _: None, 1.0)
+    following.start()
+    assert mounts.mounted == []
+    assert list((mounts.folder / ".mounts").iterdir()) == []
