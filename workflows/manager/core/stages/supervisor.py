@@ -408,7 +408,7 @@ class StageSupervisor:
             await self._release_tree(tree)
 
     def _hold_tree(self, row: StageRow) -> tuple[str, Path] | None:
-        return None if self.trees is None else self.trees.hold(job_from_json(row.job))
+        return None if self.trees is None else self.trees.hold(job_from_json(row.job), row.owner_uid)
 
     async def _release_tree(self, tree: tuple[str, Path] | None) -> None:
         if tree is not None and self.trees is not None:
