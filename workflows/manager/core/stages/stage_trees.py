@@ -8,15 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from forebay.errors import ForebayError
 from forebay.manager.jobs import FilesJob, Job
 from forebay.manager.records import ReservationRow
-from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.manager.core.name_turns import NameTurns
 
-__all__ = ["ShownFiles", "StageTrees"]
+__all__ = ["ShownFiles", "StageTrees", "TreeMounts"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,11 +26,30 @@ class ShownFiles(Protocol):
     def reaches(self, reservation: ReservationRow) -> bool:
         """A driver shows the reservation's files."""
 
-    def open_for_stages(self, reservation: ReservationRow) -> Wanted:
-        """Shows them to this node, until `close_for_stages`; idempotent."""
+    def open_for_stages(self, reservation: ReservationRow) -> Any:
+        """Shows them to this node, until `close_for_stages`; idempotent. What is to be mounted."""
 
     def close_for_stages(self, reservation_id: str) -> None:
         """They are not mounted here any more; idempotent."""
+
+
+class TreeMounts(Protocol):
+    """As `forebay.workflows.files.node_mounts.NodeMounts`."""
+
+    def prepare(self) -> None:
+        """Makes their folder."""
+
+    def place(self, reservation: str) -> Path:
+        """Where the reservation is mounted."""
+
+    def reservations(self) -> list[str]:
+        """All that have a place, mounted or not."""
+
+    def mount(self, wanted: Any, deadline: float) -> None:
+        """Mounts what `open_for_stages` has answered; idempotent."""
+
+    def detach(self, reservation: str, deadline: float) -> None:
+        """Takes the mount away at once."""
 
 
 class StageTrees:
@@ -39,7 +57,7 @@ class StageTrees:
 
     Parameters
     ----------
-    mounts : NodeMounts
+    mounts : TreeMounts
         In a folder of the instance's own.
     reservation : callable
         The row of this name; None without one.
@@ -50,7 +68,7 @@ class StageTrees:
 
     def __init__(
         self,
-        mounts: NodeMounts,
+        mounts: TreeMounts,
         shown: ShownFiles,
         reservation: Callable[[str], ReservationRow | None],
         may_use: Callable[[str, int], bool],
