@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import stat
 import uuid
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,7 +41,8 @@ class _FileInTransaction(io.BufferedWriter):
         raw = io.FileIO(os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "w")
         super().__init__(raw)
         if path.exists():
-            shutil.copymode(path, self._temporary)
+            # By the descriptor: others who may write in this folder may have put a link in the name's place.
+            os.fchmod(raw.fileno(), stat.S_IMODE(path.stat().st_mode))
             if "a" in mode:
                 with path.open("rb") as before:
                     shutil.copyfileobj(before, self)

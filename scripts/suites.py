@@ -126,6 +126,7 @@ SUITES: dict[str, Suite] = {
         "what one user of a machine tries against others, as real users; without root it says that it did not run",
         (Pytest(("tests/users",)),),
         seconds_max=600,
+        extras=("fsspec",),
     ),
     "remote": Suite(
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",

@@ -11,6 +11,7 @@ than a second.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -123,7 +124,14 @@ class Movie(Closing):
     def _open(self) -> BinaryIO:
         self._made = MadeFolders(self._path.parent)
         # Not append mode: that would ignore the place where the tail was cut.
-        return cast(BinaryIO, os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b"))
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return cast(BinaryIO, os.fdopen(os.open(self._path, flags, 0o644), "r+b"))
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            # Who may write in this folder, too, may have put it there.
+            raise MovieError(f"{self._path} is a link, which is not followed: name the movie itself") from None
 
     def _walk(self) -> tuple[bytes, list[Fragment], int]:
         try:

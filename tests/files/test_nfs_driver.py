@@ -9,8 +9,10 @@ import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from forebay.workflows.files.nfs import NfsDriver
 from forebay.workflows.files.settings import FilesSettings
 from tests.slurm.cluster import wait_for
 from tests.support.mounted import mounted
+from tests.support.other_user import as_user
 from tests.support.time_limits import seconds
 
 pytestmark = [
@@ -109,10 +112,9 @@ def url(drivers: Path, export: str, path: str) -> str:
     return f"nfs://127.0.0.1/{export}/{path}?nfsport={port}&version=4"
 
 
-def put(drivers: Path, export: str, source: Path, *, uid: int = 0) -> bool:
-    """A client at 127.0.0.1 writes a file; root has a privileged port, others have not."""
-    command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
-    command += ["nfs-cp", str(source), url(drivers, export, source.name)]
+def put(drivers: Path, export: str, source: Path) -> bool:
+    """A client at 127.0.0.1 writes a file; it is root's, and so has a privileged port."""
+    command = ["nfs-cp", str(source), url(drivers, export, source.name)]
     return subprocess.run(command, capture_output=True, timeout=seconds(60), check=False).returncode == 0
 
 
@@ -131,9 +133,39 @@ def test_a_node_uses_its_own_export_by_a_privileged_port_alone(
     assert (tree / "data").read_bytes() == b"water"
     assert (tree / "data").stat().st_uid == _NOBODY  # root is nobody there
     assert not put(drivers, "n2.2", source)  # that of 127.0.0.2
-    source.chmod(0o644)
-    tmp_path.chmod(0o755)
-    assert not put(drivers, "n1.1", source, uid=_NOBODY)
+
+
+def reached(port: int, count: int) -> int:
+    """How many of so many connections to it are made within a second."""
+    poll = select.poll()
+    made = {}
+    for _ in range(count):
+        each = socket.socket()
+        each.setblocking(False)
+        each.connect_ex(("127.0.0.1", port))
+        made[each.fileno()] = each
+        poll.register(each, select.POLLOUT)
+    end = time.monotonic() + 1
+    there: set[int] = set()
+    while (left := end - time.monotonic()) > 0:
+        for number, _ in poll.poll(left * 1000):
+            poll.unregister(number)
+            if not made[number].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                there.add(number)
+    return len(there)
+
+
+def test_ordinary_users_do_not_crowd_at_the_server(
+    driver: Callable[[], NfsDriver], drivers: Path, tree: Path, tmp_path: Path
+) -> None:
+    """It takes 1024 connections, and gives none of them up: no node could mount, and Slurm would drain it."""
+    source = tmp_path / "data"
+    source.write_bytes(b"water")
+    port = json.loads((drivers / _ID / STATE_NAME).read_text())["port"]
+    assert as_user(_NOBODY, lambda: reached(port, 300)) == 0
+    driver().fence(["n2"])  # it is started anew
+    assert as_user(_NOBODY, lambda: reached(port, 300)) == 0
+    assert put(drivers, "n1.1", source)
 
 
 def test_numbers_of_exports_go_on_after_the_engine_has_ended(

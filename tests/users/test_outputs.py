@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forebay.new_output import new_output
+from forebay.viz import movie
 from forebay.viz.publishing import publication
+from forebay.workflows.beamline import service
 from tests.support.users import Users
 
 
@@ -61,3 +64,82 @@ def test_who_exchanges_the_hidden_folder_gets_nothing_and_gives_nothing(users: U
     assert target.read_text() == "ada's"
     assert target.stat().st_uid == ada.uid
     assert os.listdir(common / "taken") == []
+
+
+def test_a_movie_follows_no_link_that_another_has_put_there(users: Users, common: Path) -> None:
+    """Nor does it make what is not there: a link may lead to any name of the user's."""
+    ada, eve = users("ada"), users("eve")
+    earlier, new = ada.home / "earlier.mp4", ada.home / "new"
+    ada.call(lambda: earlier.touch())
+    for private in (earlier, new):
+        link = common / f"{private.name}.mp4"
+        eve.call(partial(link.symlink_to, private))
+
+        def record(link: Path = link) -> str:
+            with pytest.raises(movie.MovieError, match="is a link"):
+                movie.Movie(link, 64, 48)
+            return "refused"
+
+        assert ada.call(record) == "refused"
+        assert link.is_symlink()
+    assert earlier.exists()
+    assert not new.exists()
+
+
+def test_a_file_of_a_transaction_changes_the_mode_of_no_other(
+    users: Users, common: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a name that others see as soon as it is there, and they may put a link in its place."""
+    pytest.importorskip("fsspec")
+    from forebay.connectors import fsspec
+
+    ada, eve = users("ada"), users("eve")
+    private, target = ada.home / "private", common / "results"
+    ada.call(lambda: private.touch(0o600))
+    target.touch()
+    target.chmod(0o666)
+    may_exchange, is_exchanged = os.pipe(), os.pipe()
+    make = os.open
+
+    def make_and_wait(path: Any, *options: Any) -> int:
+        descriptor = make(path, *options)
+        if str(path).endswith(".part"):
+            os.write(may_exchange[1], b"!")
+            os.read(is_exchanged[0], 1)
+        return descriptor
+
+    def write(tell: Callable[[Any], None]) -> str:
+        monkeypatch.setattr(os, "open", make_and_wait)
+        file = fsspec._FileInTransaction(target, "wb")
+        file.write(b"ada's")
+        return oct(os.fstat(file.fileno()).st_mode & 0o777)
+
+    def exchange() -> None:
+        (hidden,) = common.glob(".forebay-*.part")
+        hidden.unlink()
+        hidden.symlink_to(private)
+
+    with ada.child(write) as child:
+        os.read(may_exchange[0], 1)
+        eve.call(exchange)
+        os.write(is_exchanged[1], b"!")
+        assert child.next() == "0o666"
+    assert private.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_chain_says_goes_into_no_file_that_another_has_put_there(users: Users, common: Path) -> None:
+    ada, eve = users("ada"), users("eve")
+    private = ada.home / "private"
+    ada.call(lambda: private.write_text("mine") and None)
+    eve.call(lambda: (common / "render.log").symlink_to(private))
+
+    def run() -> list[str]:
+        said: list[str] = []
+        part = service._Part("render", ["/bin/echo", "drawn"], {}, common)
+        part.wait(service.Outcome("scan-0001"), said.append)
+        return said
+
+    assert ada.call(run) == ["render: drawn"]
+    assert private.read_text() == "mine"
+    assert (common / "render.log").read_text() == "drawn\n"
+    assert (common / "render.log").stat().st_uid == ada.uid

@@ -115,14 +115,11 @@ def run_chain(
     outcome = Outcome(name, results=results)
     rows = ["--rows", settings.rows] if settings.rows else []
     center = [] if settings.center is None else ["--center", str(settings.center)]
-    following = {
-        "normalise": _start([*_python(_CHAIN), "normalise", scan, normalised], environment, results / "normalise.log"),
-        "reconstruct": _start(
-            [*_python("forebay"), "reconstruct", normalised, "--out", str(slices), *rows, *center],
-            environment,
-            results / "reconstruct.log",
-        ),
-    }
+    reconstruct = [*_python("forebay"), "reconstruct", normalised, "--out", str(slices), *rows, *center]
+    following = [
+        _Part("normalise", [*_python(_CHAIN), "normalise", scan, normalised], environment, results),
+        _Part("reconstruct", reconstruct, environment, results),
+    ]
     try:
         outcome.frames = acquire(
             str(settings.replay),
@@ -133,22 +130,20 @@ def run_chain(
             sample=settings.sample,
         )
         say(f"acquire: {outcome.frames} frames in {scan}")
-        for part, process in following.items():
-            _wait(part, process, outcome, results, say)
+        for part in following:
+            part.wait(outcome, say)
     finally:
-        for process in following.values():
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
+        for part in following:
+            part.end()
     if "reconstruct" not in outcome.failures:
         picture = [*_python(_CHAIN), "render", str(slices), str(results / "slices.png")]
-        _wait("render", _start(picture, environment, results / "render.log"), outcome, results, say)
+        _Part("render", picture, environment, results).wait(outcome, say)
     # The frames are safe whatever became of the pictures.
     if settings.format == "nxtomo":
         archive = [*_python("forebay"), "beamline", "export", scan, str(results / "archive")]
     else:
         archive = [*_python("forebay"), "stage-out", scan, str(results / "archive"), "--format", "hdf5"]
-    _wait("archive", _start(archive, environment, results / "archive.log"), outcome, results, say)
+    _Part("archive", archive, environment, results).wait(outcome, say)
     return outcome
 
 
@@ -166,19 +161,33 @@ def _python(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
-def _start(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+class _Part:
+    """A process of the chain, and what it says, in ``NAME.log``."""
+
+    def __init__(self, name: str, command: list[str], environment: dict[str, str], results: Path) -> None:
+        self._name = name
+        log = results / f"{name}.log"
+        # Others may write in this folder, too: what they have put there is not written into.
+        log.unlink(missing_ok=True)
+        self._log = log.open("x+b")
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
         )
 
+    def wait(self, outcome: Outcome, say: Callable[[str], object]) -> None:
+        """Until it has ended; says how."""
+        status = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        self._log.close()
+        last = lines[-1] if lines else ""
+        if status:
+            outcome.failures[self._name] = last or f"ended with status {status}"
+        say(f"{self._name}: {last or 'done'}" if status == 0 else f"{self._name} failed with status {status}: {last}")
 
-def _wait(
-    part: str, process: subprocess.Popen[bytes], outcome: Outcome, results: Path, say: Callable[[str], object]
-) -> None:
-    status = process.wait()
-    lines = (results / f"{part}.log").read_text(errors="replace").strip().splitlines()
-    last = lines[-1] if lines else ""
-    if status:
-        outcome.failures[part] = last or f"ended with status {status}"
-    say(f"{part}: {last or 'done'}" if status == 0 else f"{part} failed with status {status}: {last}")
+    def end(self) -> None:
+        """Ends it, if it runs. Idempotent."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        self._log.close()

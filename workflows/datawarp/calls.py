@@ -264,7 +264,7 @@ class _Calls:
         if not os.path.isabs(job.outside):
             raise InvalidArgumentError("the end outside has no absolute path")
         umask = fields.number("umask", 0o777, base=8)
-        async with self._asked.turn:
+        async with self._asked.turn(peer.uid):
             if await self._is_there(place, peer, job, deferred=deferred):
                 return
             of = await asyncio.to_thread(self._places.job_of, place, fields.text("job"), peer)

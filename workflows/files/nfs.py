@@ -40,6 +40,7 @@ from forebay.workflows.files.driver_state import (
 )
 from forebay.workflows.files.ganesha_bus import GaneshaBus
 from forebay.workflows.files.home_server import file_system_of, free_port, is_alive
+from forebay.workflows.files.reserved_ports import serve_reserved_alone_by
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["PROGRAMS", "NfsDriver"]
@@ -326,6 +327,8 @@ class NfsDriver:
 
         if state.daemons:
             self._wait(serves, "the NFS server")
+            # It has a limit of connections, also for those that say nothing.
+            serve_reserved_alone_by(int(state.daemons["ganesha.nfsd"].split("/")[1]), self.deadline)
 
     @property
     def _server_file(self) -> Path:

@@ -43,6 +43,9 @@ class StageTrees:
         In a folder of the instance's own.
     reservation : callable
         The row of this name; None without one.
+    may_use : callable
+        The reservation of this name may be read by the user of this number. Nothing is mounted for others: whose files
+        are here can be seen, and to be told that they may not is their stage's business.
     """
 
     def __init__(
@@ -50,11 +53,13 @@ class StageTrees:
         mounts: NodeMounts,
         shown: ShownFiles,
         reservation: Callable[[str], ReservationRow | None],
+        may_use: Callable[[str, int], bool],
         seconds_max: float,
     ) -> None:
         self._mounts = mounts
         self._shown = shown
         self._reservation = reservation
+        self._may_use = may_use
         self._seconds_max = seconds_max
         self._holders: Counter[str] = Counter()  # a reservation's turn guards its count
         self._turns = NameTurns()
@@ -71,8 +76,9 @@ class StageTrees:
         for reservation_id in self._mounts.reservations():
             self._mounts.detach(reservation_id, self._deadline())
 
-    def hold(self, job: Job) -> tuple[str, Path] | None:
-        """Where files that the job moves are found, and the reservation's uuid, for `release`; None: on this server.
+    def hold(self, job: Job, uid: int) -> tuple[str, Path] | None:
+        """Where files that the job moves are found, and the reservation's uuid, for `release`; None: on this server, or
+        the user may not use them.
 
         Raises
         ------
@@ -82,7 +88,7 @@ class StageTrees:
         if not isinstance(job, FilesJob):
             return None
         row = self._reservation(job.reservation)
-        if row is None or not row.server or not self._shown.reaches(row):
+        if row is None or not row.server or not self._shown.reaches(row) or not self._may_use(row.name, uid):
             return None
         with self._turns.of(row.id):
             self._holders[row.id] += 1

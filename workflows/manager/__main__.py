@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -46,6 +47,7 @@ from forebay.workflows.files.node_mounts import NodeMounts
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.files.stage_trees import StageTrees
+from forebay.workflows.manager.core.access import is_administrator, may_use
 from forebay.workflows.manager.core.configuration import (
     configuration_file,
     database_place,
@@ -82,6 +84,7 @@ from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.node_routes import build_node_router
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.users import user_as_peer
 from forebay.workflows.slurm.waiting import WaitingJobs
 
 _log = logging.getLogger("forebay.manager")
@@ -239,6 +242,14 @@ def _tell_ready(ready_fd: int | None) -> None:
     os.close(ready_fd)
 
 
+def _may_use(reservations: Reservations, name: str, uid: int) -> bool:
+    """The reservation may be read by the user, of all groups that the system says."""
+    try:
+        return is_administrator(uid) or may_use(reservations.info(name), user_as_peer(uid))
+    except KeyError:  # without an account
+        return False
+
+
 def _slurm_jobs(
     database: Database,
     supervisor: StageSupervisor,
@@ -262,7 +273,8 @@ def _slurm_jobs(
     if job_files.engines is not None:
         reservations.shows_files = job_files.reaches
         mounts = NodeMounts(instance.root / "stage-trees")
-        supervisor.trees = StageTrees(mounts, job_files, database.reservation, _MOUNT_SECONDS_MAX)
+        may = partial(_may_use, reservations)
+        supervisor.trees = StageTrees(mounts, job_files, database.reservation, may, _MOUNT_SECONDS_MAX)
     return SlurmJobs(
         database,
         reservations.servers.own,

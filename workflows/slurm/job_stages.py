@@ -113,7 +113,7 @@ class JobStages:
         """Begins what the job's programs have deferred, and takes up what they asked for and did not wait for. Nothing
         is forgotten if the manager dies: what is begun here stands in the job's row before it begins.
         """
-        async with self._supervisor.asked.turn:
+        async with self._supervisor.asked.turn(job.owner_uid):
             due = await self._supervisor.asked.due(job.id)
         stages = dict(job.stages)
         fresh = set(due).difference(stages.values())

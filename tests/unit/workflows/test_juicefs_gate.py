@@ -306,6 +306,9 @@ def passage(
 ) -> Iterator[Passage]:
     # A pair of sockets has no options of TCP.
     monkeypatch.setattr("forebay.workflows.files.juicefs.forwarder.lively", lambda _: None)
+    if os.geteuid() != 0:
+        ordinary = lambda address, port, seconds_max: socket.create_connection((address, port), seconds_max)  # noqa: E731
+        monkeypatch.setattr("forebay.workflows.files.juicefs.forwarder.connected", ordinary)
     made = Passage(tmp_path, thread)
     with made.behind, made.door:
         yield made

@@ -18,7 +18,7 @@ from forebay.manager.records import ReservationRow, StageRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.configuration import database_place
 from forebay.workflows.manager.core.database import schema
-from forebay.workflows.manager.core.database.database import Database, Held
+from forebay.workflows.manager.core.database.database import Database, Held, StageUse
 
 
 @pytest.fixture
@@ -73,6 +73,39 @@ def test_numbers_are_not_used_again_and_old_stages_are_forgotten(database: Datab
         database.stage(rows[0].id)
     database.forget_old_stages(waiting.owner_uid, kept=0)
     assert add(database).id > waiting.id
+
+
+def test_what_one_user_has_is_not_looked_for_among_the_stages_of_all(database: Database, path: Path) -> None:
+    """Also in a database that an earlier version made."""
+    database.close()
+    asked = f"EXPLAIN QUERY PLAN SELECT count(*) FROM stages WHERE owner_uid = 7 AND state = '{StageState.DEFERRED}'"
+    for change in ("SELECT 1", "DROP INDEX ix_stages_owner"):
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute(change)
+        Database(path).close()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert "SEARCH" in str(connection.execute(asked).fetchall())
+
+
+def test_descriptions_are_read_once_to_know_what_stages_use(database: Database) -> None:
+    """They may have sixteen MiB of each user, and the manager looks each second."""
+    steps = {"kind": "steps", "stream": "mesh/flow", "follow": True}
+    files = {"kind": "files", "reservation": "kept"}
+    first, ended, other = (database.add_stage(job, 7, 8, 0o22) for job in (steps, steps, files))
+    said: list[str] = []
+    sql.event.listen(database._engine, "before_cursor_execute", lambda *told: said.append(told[2]))
+    uses = {use.id: use for use in database.stage_uses()}
+    assert uses[first.id] == StageUse(first.id, 7, StageState.QUEUED, "mesh", True, "steps")
+    assert uses[other.id] == StageUse(other.id, 7, StageState.QUEUED, "kept", False, "files")
+    assert any("stages.job" in text for text in said)
+    database.change_stage(ended.id, state=StageState.SUCCEEDED)
+    database.change_stage(first.id, state=StageState.RUNNING)
+    said.clear()
+    states = [(use.id, use.state) for use in database.stage_uses()]
+    assert states == [(first.id, StageState.RUNNING), (other.id, StageState.QUEUED)]
+    assert not any("stages.job" in text for text in said)
+    database.change_stage(ended.id, state=StageState.QUEUED)
+    assert [use.id for use in database.stage_uses()] == [first.id, ended.id, other.id]
 
 
 def test_a_new_database_takes_no_number_that_a_receipt_has(database: Database) -> None:

@@ -15,6 +15,7 @@ from forebay.workflows.files.stage_trees import StageTrees
 
 ID = "0b0e1b52-92b2-4bdf-a2a1-d4be2a0c6d7f"
 JOB = FilesJob("far", "data", "/tmp/data", inward=True)
+USER = 7
 
 
 class _Mounts(NodeMounts):
@@ -75,13 +76,13 @@ def _row(name: str, server: str) -> ReservationRow:
 @pytest.fixture
 def trees(mounts: _Mounts, shown: _Shown) -> StageTrees:
     rows = {"far": _row("far", "node2"), "near": _row("near", "")}
-    made = StageTrees(mounts, shown, rows.get, 1.0)
+    made = StageTrees(mounts, shown, rows.get, lambda _, uid: uid == USER, 1.0)
     made.start()
     return made
 
 
 def test_stages_share_a_mount_which_goes_with_the_last(trees: StageTrees, mounts: _Mounts, shown: _Shown) -> None:
-    first, second = trees.hold(JOB), trees.hold(JOB)
+    first, second = trees.hold(JOB, USER), trees.hold(JOB, USER)
     assert first == second == (ID, mounts.folder / ".mounts" / ID)
     trees.release(ID)
     assert mounts.mounted == ["home:/export"]
@@ -94,29 +95,34 @@ def test_stages_share_a_mount_which_goes_with_the_last(trees: StageTrees, mounts
 
 @pytest.mark.parametrize("job", [StepsJob("far/flow", "/tmp/out"), FilesJob("near", "a", "/tmp/a", inward=False)])
 def test_what_needs_no_mount_gets_none(trees: StageTrees, mounts: _Mounts, job: Job) -> None:
-    assert trees.hold(job) is None
+    assert trees.hold(job, USER) is None
     assert mounts.mounted == []
 
 
 def test_a_pool_without_a_driver_gets_none(trees: StageTrees, shown: _Shown) -> None:
     shown.reaches_it = False
-    assert trees.hold(JOB) is None
+    assert trees.hold(JOB, USER) is None
+
+
+def test_who_may_not_use_the_files_has_nobody_mount_them(trees: StageTrees, mounts: _Mounts, shown: _Shown) -> None:
+    assert trees.hold(JOB, USER + 1) is None
+    assert (mounts.mounted, shown.open) == ([], set())
 
 
 def test_what_cannot_be_mounted_is_closed_again(trees: StageTrees, mounts: _Mounts, shown: _Shown) -> None:
     mounts.fails = True
     with pytest.raises(StorageError, match="not mounted in time"):
-        trees.hold(JOB)
+        trees.hold(JOB, USER)
     assert shown.open == set()
     mounts.fails = False
-    assert trees.hold(JOB) is not None
+    assert trees.hold(JOB, USER) is not None
 
 
 def test_what_an_earlier_manager_left_mounted_goes_at_the_start(
     mounts: _Mounts, shown: _Shown, trees: StageTrees
 ) -> None:
-    trees.hold(JOB)
-    following = StageTrees(mounts, shown, lambda _: None, 1.0)
+    trees.hold(JOB, USER)
+    following = StageTrees(mounts, shown, lambda _: None, lambda *_: True, 1.0)
     following.start()
     assert mounts.mounted == []
     assert list((mounts.folder / ".mounts").iterdir()) == []

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 
 from forebay.errors import ForebayError
+from forebay.workflows.files.reserved_ports import connect_from_reserved, serve_reserved_alone
 
 __all__ = ["GREETING_SECONDS_MAX", "connected", "listen_for_ever", "listener", "lively"]
 
@@ -26,13 +27,17 @@ _DEAD_MILLISECONDS = 60_000
 _PROBE_SECONDS = 15
 
 
-def listener(address: str, port: int) -> socket.socket:
-    """Listens there, also where connections of a listener before it are not forgotten yet."""
+def listener(address: str, port: int, *, reserved_alone: bool = False) -> socket.socket:
+    """Listens there, also where connections of a listener before it are not forgotten yet. `reserved_alone`: to root of
+    other nodes, by ports that ordinary users cannot have.
+    """
     family = socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((address, port))
+        if reserved_alone:
+            serve_reserved_alone(made)
         made.listen(_BACKLOG)
     except OSError:
         made.close()
@@ -41,8 +46,8 @@ def listener(address: str, port: int) -> socket.socket:
 
 
 def connected(address: str, port: int, seconds_max: float) -> socket.socket:
-    """A connection to there."""
-    made = socket.create_connection((address, port), timeout=seconds_max)
+    """A connection to a gate."""
+    made = connect_from_reserved(address, port, seconds_max)
     lively(made)
     return made
 
@@ -56,11 +61,14 @@ def lively(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MILLISECONDS)
 
 
-def listen_for_ever(greeters: Mapping[socket.socket, Callable[[socket.socket], None]]) -> None:
+def listen_for_ever(
+    greeters: Mapping[socket.socket, Callable[[socket.socket], None]],
+    is_wanted: Callable[[socket.socket], bool] = lambda connection: True,
+) -> None:
     """Gives each listener's connections to its function, in one of several threads; the function keeps them. What fails
     is closed.
 
-    Who comes while too many are being greeted is sent away.
+    Who is not wanted, or comes while too many are being greeted, is sent away. The former take no place of others.
     """
     places = threading.BoundedSemaphore(_GREETED_MAX)
     poll = select.poll()
@@ -84,7 +92,7 @@ def listen_for_ever(greeters: Mapping[socket.socket, Callable[[socket.socket], N
             for number, _ in poll.poll():
                 with contextlib.suppress(OSError):
                     connection, _ = by_number[number].accept()
-                    if not places.acquire(blocking=False):
+                    if not is_wanted(connection) or not places.acquire(blocking=False):
                         connection.close()
                         continue
                     threads.submit(greet, by_number[number], connection)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m forebay.workflows.files.juicefs.forwarder CONFIGURATION``: listens on the node's loopback, where juicefs
-looks for Redis and the parts, and shows the node's permit to the gates.
+looks for Redis and the parts, and shows the node's permit to the gates. It passes on what root says, and nobody else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from forebay.errors import ForebayError
 from forebay.workflows.files.juicefs.door import GREETING_SECONDS_MAX, connected, listen_for_ever, listener, lively
 from forebay.workflows.files.juicefs.engine_commands import LoopbackNet
+from forebay.workflows.files.juicefs.loopback_peer import check_told, is_from_us
 from forebay.workflows.files.juicefs.part_state import HOME_PART
 from forebay.workflows.files.juicefs.permit_proof import Target, prove_as_node
 from forebay.workflows.files.juicefs.relay import Relay, allow_many_connections
@@ -69,7 +70,7 @@ def ways_of(net: LoopbackNet, parts: Sequence[Mapping[str, Any]]) -> list[dict[s
 def listens(net: LoopbackNet) -> bool:
     """A forwarder does, at this network."""
     try:
-        connected(net.redis, net.port, 1.0).close()
+        socket.create_connection((net.redis, net.port), 1.0).close()
     except OSError:
         return False
     return True
@@ -83,14 +84,14 @@ def main() -> int:
     settings: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     allow_many_connections()
     forwarder = Forwarder(settings["number"], bytes.fromhex(settings["permit"]))
-    listen_for_ever(
-        {
-            listener(way["address"], way["port"]): partial(
-                forwarder.forward, way["part"], Target(way["target"]), way["gate_address"], way["gate_port"]
-            )
-            for way in settings["ways"]
-        }
-    )
+    greeters = {
+        listener(way["address"], way["port"]): partial(
+            forwarder.forward, way["part"], Target(way["target"]), way["gate_address"], way["gate_port"]
+        )
+        for way in settings["ways"]
+    }
+    check_told()
+    listen_for_ever(greeters, is_from_us)
     return 0
 
 

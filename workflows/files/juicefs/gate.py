@@ -111,7 +111,7 @@ def main() -> int:
     control = Path(settings["control"])
     control.unlink(missing_ok=True)
     inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    open_port = listener(settings["address"], settings["port"])
+    open_port = listener(settings["address"], settings["port"], reserved_alone=True)
     inside.bind(str(control))
     inside.listen()
     listen_for_ever({open_port: gate.greet, inside: gate.answer})

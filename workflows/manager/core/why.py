@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from forebay.durations import format_duration
 from forebay.errors import NotFoundError
@@ -28,9 +29,10 @@ from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.server_name import server_name
-from forebay.workflows.manager.core.reservations.attachments import reservation_of_stage
 
 __all__ = ["Why"]
+
+_DIGITS_MAX = 18  # of a stage's number
 
 _JOB_WAITS = {
     JobState.SETUP: "its reservation is being made",
@@ -106,19 +108,21 @@ class Why:
         yield from waiting
         if not waiting and job is not None and peer.may_see(job.owner_uid):
             yield self._of_job(job)
-        for stage in self._database.stages(None, peer.whose):
-            if str(stage.id) == what:
+        for stage in self._stages_numbered([int(what)] if len(what) <= _DIGITS_MAX and what[0] != "0" else []):
+            if peer.may_see(stage.owner_uid):
                 yield _of_stage(stage)
+
+    def _stages_numbered(self, numbers: Iterable[int]) -> Iterator[StageRow]:
+        """Those that are there."""
+        for number in sorted(numbers):
+            with contextlib.suppress(NotFoundError):
+                yield self._database.stage(number)
 
     def _of_reservation(self, row: ReservationRow) -> Answer:
         holders = self._attachments.of(row.name)
         leaving = next((left for left in self._attachments.unattached() if left.reservation == row.name), None)
-        stages = [
-            stage
-            for stage in self._database.stages([state for state in StageState if not state.is_final])
-            if reservation_of_stage(stage) == row.name
-        ]
-        held_by = [_holder_text(holder) for holder in holders] + [f"stage {stage.id}" for stage in stages]
+        stages = [f"stage {stage.id}" for stage in self._database.stage_uses() if stage.reservation == row.name]
+        held_by = [_holder_text(holder) for holder in holders] + stages
         since_ns = row.created_ns
         waits_for = _RESERVATION_WAITS.get(row.state, "nothing")
         if leaving is not None:
@@ -142,9 +146,7 @@ class Why:
         if note := self.note_on(job):
             waits_for = f"{waits_for}; {note}"
         stages = [
-            _stage_text(stage)
-            for stage in self._database.stages([state for state in StageState if not state.is_final])
-            if stage.id in job.stages.values()
+            _stage_text(stage) for stage in self._stages_numbered(job.stages.values()) if not stage.state.is_final
         ]
         ends = ""
         timed = (JobState.SETUP, JobState.DATA_IN, JobState.POST_RUN, JobState.DATA_OUT)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -11,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.manager.jobs import StepsJob
 from forebay.workflows.directives.stage_rules import stage_of_rule
+from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.stages.acting_user import check_may_stage
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
 from forebay.workflows.manager.http.peer import CurrentPeer
@@ -24,7 +24,7 @@ _CHARACTERS_MAX = 8192
 def build_rule_router(supervisor: StageSupervisor) -> APIRouter:
     """The routes."""
     router = APIRouter()
-    turn = asyncio.Lock()  # Two ranks, or two writers, may come with the same rule.
+    turns = TaskTurns()  # of users: two ranks, or two writers, may come with the same rule
 
     @router.post("/stage-rules")
     async def begin_rules(
@@ -44,7 +44,7 @@ def build_rule_router(supervisor: StageSupervisor) -> APIRouter:
             check_may_stage(peer)
             wanted = _stages(stream, rules, folder)
             numbers: list[int] = []
-            async with turn:
+            async with turns.of(str(peer.uid)):
                 for job in [] if check else wanted:
                     row = await supervisor.submit_unless_there(job, peer.uid, peer.gid, int(umask, 8))
                     numbers.append(row.id)

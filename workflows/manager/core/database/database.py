@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -33,6 +34,7 @@ __all__ = [
     "IDS_AT_ONCE",
     "Database",
     "Held",
+    "StageUse",
     "metadata",
     "no_stage",
     "reservations_table",
@@ -95,6 +97,8 @@ stages_table = _stages = sql.Table(
     sql.Column("notes", sql.JSON, nullable=False),
     sql.Column("result", sql.JSON),
     sql.Column("failure", sql.JSON),
+    # What one user's take must not be looked for among those of all.
+    sql.Index("ix_stages_owner", "owner_uid", "state"),
     sqlite_autoincrement=True,
 )
 
@@ -114,6 +118,18 @@ class Held:
     count: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class StageUse:
+    """What a stage that is not over uses, without its description."""
+
+    id: int
+    owner_uid: int
+    state: StageState
+    reservation: str  #: which it reads or fills
+    follows: bool
+    kind: str  #: of its job
+
+
 class Database:
     """The manager's memory. Usable from several threads."""
 
@@ -129,6 +145,8 @@ class Database:
         """
         self._engine, self._where = connect_to(place)
         self._followers: list[TouchedRows] = []
+        self._uses_guard = threading.Lock()  # Guards what follows.
+        self._uses: dict[int, tuple[str, bool, str]] = {}  # of stages that are not over
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._writing: AbstractContextManager[Any] = threading.Lock() if is_sqlite else contextlib.nullcontext()
         with self._readable_errors(), self._engine.begin() as connection:
@@ -293,6 +311,36 @@ class Database:
         with self.look() as connection:
             return [_stage_row(row) for row in connection.execute(query).mappings()]
 
+    def stage_uses(self) -> list[StageUse]:
+        """What the stages of all users use that are not over. Descriptions, which may be long, are read once each."""
+        c = _stages.c
+        final = [state for state in StageState if state.is_final]
+        unfinished = sql.select(c.id, c.owner_uid, c.state).where(c.state.not_in(final)).order_by(c.id)
+        with self._uses_guard, self.look() as connection:
+            found = connection.execute(unfinished).all()
+            fresh = [row.id for row in found if row.id not in self._uses]
+            for first in range(0, len(fresh), IDS_AT_ONCE):
+                described = sql.select(c.id, c.job).where(c.id.in_(fresh[first : first + IDS_AT_ONCE]))
+                self._uses |= {row.id: _used_by(row.job) for row in connection.execute(described)}
+            self._uses = {row.id: self._uses[row.id] for row in found if row.id in self._uses}
+            return [
+                StageUse(row.id, row.owner_uid, StageState(row.state), *self._uses[row.id])
+                for row in found
+                if row.id in self._uses
+            ]
+
+    def unfinished_stage(self, owner_uid: int, job: dict[str, Any]) -> StageRow | None:
+        """The oldest of this user's that is to do the same, and is not over. The database compares: a user may have
+        many, with long descriptions.
+        """
+        final = [state for state in StageState if state.is_final]
+        theirs = (_stages.c.owner_uid == owner_uid) & (_stages.c.state.not_in(final))
+        same = sql.cast(_stages.c.job, sql.Text) == json.dumps(job)
+        query = _stages.select().where(theirs, same).order_by(_stages.c.id).limit(1)
+        with self.look() as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else _stage_row(row)
+
     def change_stage(self, stage_id: int, **values: Any) -> StageRow:
         """Changes columns of a stage."""
         for name in ("result", "failure"):
@@ -421,6 +469,13 @@ class Database:
             raise readable_error(error, self._where) from error
         except OverflowError as error:
             raise InvalidArgumentError("a number is larger than any that the manager knows") from error
+
+
+def _used_by(job: dict[str, Any]) -> tuple[str, bool, str]:
+    """Of a description: the reservation, whether it follows, and its kind."""
+    kind = str(job["kind"])
+    reservation = str(job["stream"]).partition("/")[0] if kind == "steps" else str(job["reservation"])
+    return reservation, bool(job.get("follow")), kind
 
 
 def no_stage(stage_id: int) -> NotFoundError:

@@ -65,6 +65,9 @@ def check_and_make(connection: sql.Connection, where: str, root: str) -> None:
             where,
         )
     metadata.create_all(connection)
+    for table in metadata.sorted_tables:
+        for index in table.indexes:  # that a table from before did not have
+            index.create(connection, checkfirst=True)
     owner = connection.scalar(sql.select(_format.c.root))
     if root and owner and owner != root:
         raise RefusedError(

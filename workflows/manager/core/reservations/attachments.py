@@ -22,7 +22,7 @@ from forebay.errors import (
 )
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
-from forebay.manager.records import AttachmentKind, AttachmentRow, StageRow
+from forebay.manager.records import AttachmentKind, AttachmentRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.access import Peer, is_administrator
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable, UnattachedRow
@@ -30,7 +30,7 @@ from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.reservations.in_use import why_over
 from forebay.workflows.manager.core.reservations.reservations import Reservations, no_reservation
 
-__all__ = ["Attachments", "Hold", "reservation_of_stage"]
+__all__ = ["Attachments", "Hold"]
 
 _log = logging.getLogger(__name__)
 
@@ -143,14 +143,12 @@ class Attachments:
         with self._guard:
             self._not_before = {name: when for name, when in self._not_before.items() if name in names}
             not_before = dict(self._not_before)
-        if not waiting:
+        now = time.monotonic()
+        due = [row for row in waiting if now >= not_before.get(row.reservation, 0.0) and only in ("", row.reservation)]
+        if not due:
             return
-        busy = self._stages_in_the_way(waiting)
-        for row in waiting:
-            if only and row.reservation != only:
-                continue
-            if time.monotonic() < not_before.get(row.reservation, 0.0):
-                continue
+        busy = self._stages_in_the_way(due)
+        for row in due:
             reason = self._let_one_go(row, busy)
             if reason:
                 with self._guard:
@@ -166,12 +164,11 @@ class Attachments:
         earliest_ns = time.time_ns() - round(_OTHERS_STAGES_SECONDS * 1e9)
         just_left = {row.reservation for row in waiting if row.since_ns > earliest_ns}
         found: dict[str, int] = {}
-        for stage in self._database.stages([state for state in StageState if not state.is_final]):
-            reservation = reservation_of_stage(stage)
-            is_own = stage.owner_uid == owners.get(reservation) or is_administrator(stage.owner_uid)
-            will_end = stage.state is StageState.RUNNING and not stage.job.get("follow")
-            if is_own or (will_end and reservation in just_left):
-                found[reservation] = stage.id
+        for stage in self._database.stage_uses():
+            is_own = stage.owner_uid == owners.get(stage.reservation) or is_administrator(stage.owner_uid)
+            will_end = stage.state is StageState.RUNNING and not stage.follows
+            if is_own or (will_end and stage.reservation in just_left):
+                found[stage.reservation] = stage.id
         return found
 
     def _let_one_go(self, row: UnattachedRow, busy: dict[str, int]) -> str:
@@ -192,13 +189,6 @@ class Attachments:
                 reason = error.what
         self.table.note(row, reason)
         return reason
-
-
-def reservation_of_stage(stage: StageRow) -> str:
-    """The reservation that a stage reads or fills."""
-    if stage.job["kind"] == "steps":
-        return str(stage.job["stream"]).partition("/")[0]
-    return str(stage.job["reservation"])
 
 
 def _row(hold: Hold, uid: int) -> AttachmentRow:

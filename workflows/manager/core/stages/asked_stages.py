@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
@@ -19,6 +20,7 @@ from forebay.manager.records import JobRow, JobState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.database.database import IDS_AT_ONCE, Database, metadata, stages_table
 from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.name_turns import TaskTurns
 
 __all__ = ["AskedStage", "AskedStages", "Asking", "takes_stages"]
 
@@ -75,8 +77,11 @@ class AskedStages:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs = JobTable(database)
-        #: Held while a stage is entered for a job, and while that job's are collected: none comes between.
-        self.turn = asyncio.Lock()
+        self._turns = TaskTurns()
+
+    def turn(self, owner_uid: int) -> AbstractAsyncContextManager[None]:
+        """Held while a stage is entered for a user's job, and while that job's are collected: none comes between."""
+        return self._turns.of(str(owner_uid))
 
     def enter(self, asking: Asking, connection: sql.Connection, stage_id: int) -> None:
         """Enters one, in the transaction that makes the stage. Usable from any thread.

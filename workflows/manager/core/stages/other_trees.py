@@ -17,8 +17,9 @@ class OtherTrees(Protocol):
     def start(self) -> None:
         """Takes away what an earlier manager has left, before a stage begins."""
 
-    def hold(self, job: Job) -> tuple[str, Path] | None:
-        """Where files that the job moves are found, and the reservation's uuid, for `release`; None: on this server.
+    def hold(self, job: Job, uid: int) -> tuple[str, Path] | None:
+        """Where files that the job moves are found, and the reservation's uuid, for `release`; None: on this server, or
+        the user may not use them.
 
         Raises
         ------

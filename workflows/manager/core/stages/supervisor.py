@@ -82,6 +82,7 @@ class StageSupervisor:
         self._stuck = StuckProcesses(database, self._has_ended_after_all)
         self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
         self._delayed: set[int] = set()  # those that failed and are tried again later
+        self._asked_to_end: set[int] = set()  # of those that follow files of reservations which nobody uses
         self._wanted_again: set[int] = set()  # those that begin anew once they have succeeded
         self._ending = asyncio.Lock()  # a stage succeeds, or is wanted again
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
@@ -199,10 +200,12 @@ class StageSupervisor:
         One that follows a stream and has seen its end may still be busy with the last steps. It begins anew then, for
         the stream may go on.
         """
-        document = json.loads(json.dumps(job_to_json(job)))  # as it comes out of the database
-        async with self._ending:
-            for row in await self.stages(owner_uid):
-                if not row.state.is_final and row.job == document:
+        find = partial(self._database.unfinished_stage, owner_uid, job_to_json(job))
+        while (same := await asyncio.to_thread(find)) is not None:
+            # All users' stages succeed under this lock: the search, which may take long, is outside.
+            async with self._ending:
+                row = await self.stage(same.id)
+                if not row.state.is_final:
                     if row.progress.get("stream_ended"):
                         self._wanted_again.add(row.id)
                     return row
@@ -238,9 +241,18 @@ class StageSupervisor:
 
     async def end_following(self, reservations: Container[str]) -> None:
         """Asks the stages that follow files of these reservations to end, once."""
-        for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED, StageState.RUNNING]):
-            if ends_when_asked(row) and row.job["reservation"] in reservations and not row.cancel:
+        following = {
+            use.id
+            for use in await asyncio.to_thread(self._database.stage_uses)
+            if use.follows and use.kind == MatchedFilesJob.kind and use.reservation in reservations
+            if use.state in (StageState.QUEUED, StageState.RUNNING)
+        }
+        self._asked_to_end &= following
+        for stage_id in sorted(following - self._asked_to_end):
+            row = await self.stage(stage_id)
+            if not row.state.is_final and not row.cancel:
                 await self._ask_to_end(row)
+            self._asked_to_end.add(stage_id)
 
     async def _ask_to_end(self, row: StageRow) -> None:
         """It takes what is complete, also if this manager dies before it has."""
@@ -396,7 +408,7 @@ class StageSupervisor:
             await self._release_tree(tree)
 
     def _hold_tree(self, row: StageRow) -> tuple[str, Path] | None:
-        return None if self.trees is None else self.trees.hold(job_from_json(row.job))
+        return None if self.trees is None else self.trees.hold(job_from_json(row.job), row.owner_uid)
 
     async def _release_tree(self, tree: tuple[str, Path] | None) -> None:
         if tree is not None and self.trees is not None:
