@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -326,3 +327,38 @@ def test_stages_of_files_of_another_server_go_by_the_managers_node(
         assert (destination / "data/deep/file").read_bytes() == (source / "deep/file").read_bytes()
         assert pool.nothing_is_shown(reservation)
         assert str(pool.instance(MANAGER).root / "stage-trees") not in pool.run(MANAGER, "cat", "/proc/mounts").stdout
+
+
+# crash-matrix: Files of a home on another server | the manager, killed while a stage moves them by its mount | the next manager takes the mount away and does the stage again; nothing stays mounted or shown
+def test_a_stage_by_the_managers_mount_outlives_the_manager(pool: AgentPool, reservation: str, tmp_path: Path) -> None:
+    """It waits for a program that has the file open for writing until that is killed."""
+    tmp_path.chmod(0o755)
+    file, target = pool.tree(reservation) / "data", tmp_path / "data"
+    manager = pool.instance(MANAGER)
+
+    def mounted() -> bool:
+        pid = json.loads(manager.manager_identity.read_text())["pid"]
+        return str(manager.root / "stage-trees") in Path(f"/proc/{pid}/mounts").read_text()
+
+    def is_done() -> bool:
+        stages = pool.ask(MANAGER, "stages")["stages"]
+        return [each["state"] for each in stages if each["job"]["outside"] == str(target)] == ["succeeded"]
+
+    with pool.agent():
+        words, variables = pool.command(HOME, "sh", "-c", f"exec > {file}; echo staged; exec sleep 600")
+        with subprocess.Popen(words, env=variables) as writer:
+            try:
+                wait_for(lambda: "data" in pool.listed(reservation), "the file")
+                out = ("stage-out", f"{NAME}:data", str(target), "--as-root", "--no-wait")
+                pool.ask(MANAGER, *out)
+                wait_for(mounted, "the stage's mount")
+                pool.kill_manager()
+                pool.start_manager()
+                wait_for(mounted, "the mount of the stage's second run")
+                assert not is_done()
+            finally:
+                writer.kill()
+        wait_for(is_done, "the stage")
+        assert target.read_text() == "staged\n"
+        assert pool.nothing_is_shown(reservation)
+        assert not mounted()
