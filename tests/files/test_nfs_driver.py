@@ -24,7 +24,7 @@ from forebay.errors import DeadlineExceededError, RefusedError, StorageError
 from forebay.files.open_writers import is_being_written
 from forebay.workflows.files import nfs
 from forebay.workflows.files.daemons import end_daemons, find_daemons
-from forebay.workflows.files.driver_state import STATE_NAME
+from forebay.workflows.files.state_file import STATE_NAME
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.nfs import NfsDriver
 from forebay.workflows.files.settings import FilesSettings

@@ -136,9 +136,11 @@ class JobMaking:
         for name in directives.persistents:
             self._persistents.attach(name, holder, job.owner_uid)
         if not job.capacity_bytes:
+            self._files.make_trees(job, directives)
             return
         info = self._reservations.create(request, queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
+        self._files.make_trees(job, directives)
         make_namespaces(
             Path(info.files_path),
             job.token,

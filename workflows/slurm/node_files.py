@@ -26,6 +26,7 @@ from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
+from forebay.workflows.files.commands.site_mounts import SiteWanted
 from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.settings import FilesSettings
@@ -76,7 +77,7 @@ class NodeFiles:
         instance = Instance.below(str(tables["root"])) if "root" in tables else Instance.current()
         return cls(
             node,
-            NodeMounts(Path(slurm.node_folder)),
+            NodeMounts(Path(slurm.node_folder), node=node, commands=settings.commands),
             settings,
             slurm.scontrol,
             lambda: ManagerClient(instance),
@@ -133,6 +134,7 @@ class NodeFiles:
         # The kernel tells once that something could not be written: whoever was told may have been killed.
         said = ["an epilog before this one was killed"] if answer.get("ending") else []
         self._keep_answer(job, answer | {"ending": True})
+        said += [self.mounts.what_changed(mount["id"]) for mount in answer["mounts"]]
         said += [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
         fail_point("node.end.synced")
         if not any(said):
@@ -143,7 +145,8 @@ class NodeFiles:
                     fail_point("node.end.sealed")
                     # What was written between the first time and the seal.
                     sealed = [reservation for reservation in unshared if self.mounts.is_mounted(reservation)]
-                    said += [self.mounts.sync(each, answer["uid"], answer["gid"], deadline) for each in sealed]
+                    said += [self.mounts.what_changed(mount["id"]) for mount in answer["mounts"]]
+        said += [self.mounts.sync(each, answer["uid"], answer["gid"], deadline) for each in sealed]
             except BusyError as error:
                 said.append(error.what)
         fail_point("node.end.unmounted")
@@ -206,7 +209,11 @@ class NodeFiles:
     def _wanted(self, mount: dict[str, Any]) -> Wanted:
         if self.home is not None and self.home == mount.get("home", ""):
             return Wanted(str(mount["id"]), str(mount["tree"]), 0)
-        return Wanted(str(mount["id"]), str(mount["source"]), int(mount["port"]))
+        source, site = str(mount["source"]), mount.get("site")
+        wanted = None
+        if site is not None:
+            wanted = SiteWanted(int(site["incarnation"]), int(site["capacity_bytes"]), source, str(site["state"]))
+        return Wanted(str(mount["id"]), source, int(mount["port"]), wanted)
 
     def _link(self, job: str, reservation: str) -> str:
         """`node_folder/JOB`, to the job's folder in what is mounted now."""
