@@ -120,6 +120,10 @@ class NodeMounts:
         """Something is, whatever its source."""
         return mount_at(self.place(reservation), self._table) is not None
 
+    def is_there(self, reservation: str) -> bool:
+        """Something is mounted, or a site's command has left half of it."""
+        return self.is_mounted(reservation) or self._site.is_known(reservation)
+
     def mount(self, wanted: Wanted, deadline: float) -> None:
         """Mounts it; idempotent. What another export showed there goes first: its node was fenced since. So does what
         an epilog has sealed that did not come to its end.

@@ -130,7 +130,7 @@ class NodeFiles:
         if answer is None:  # the node was started anew, or the prolog found nothing
             return []
         removed = self._remove_link(job)
-        mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_mounted(mount["id"])]
+        mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_there(mount["id"])]
         # The kernel tells once that something could not be written: whoever was told may have been killed.
         said = ["an epilog before this one was killed"] if answer.get("ending") else []
         self._keep_answer(job, answer | {"ending": True})
@@ -145,8 +145,7 @@ class NodeFiles:
                     fail_point("node.end.sealed")
                     # What was written between the first time and the seal.
                     sealed = [reservation for reservation in unshared if self.mounts.is_mounted(reservation)]
-                    said += [self.mounts.what_changed(mount["id"]) for mount in answer["mounts"]]
-        said += [self.mounts.sync(each, answer["uid"], answer["gid"], deadline) for each in sealed]
+                    said += [self.mounts.sync(each, answer["uid"], answer["gid"], deadline) for each in sealed]
             except BusyError as error:
                 said.append(error.what)
         fail_point("node.end.unmounted")

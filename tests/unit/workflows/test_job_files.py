@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from forebay.errors import NotFoundError, PermissionDeniedError, StorageError
+from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, StorageError
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
@@ -32,6 +32,10 @@ class Engines:
         self.calls: list[tuple[str, ...]] = []
         self.running: set[str] = set()
         self.fails = False
+        self.lacks_tree = False
+        self.clean: list[str] = []
+        self.problems: dict[str, ForebayError] = {}
+        self.incarnation = 3
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -50,8 +54,22 @@ class Engines:
         if nodes:
             self._note("release", reservation, *nodes)
 
-    def stop(self, reservation: str) -> None:
+    def stop(self, reservation: str, clean: Sequence[str] = ()) -> None:
         self._note("stop", reservation)
+        self.clean = list(clean)
+
+    def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
+        self._note("make_tree", reservation, str(tree), str(capacity_bytes))
+
+    def check_tree(self, reservation: str) -> None:
+        if self.lacks_tree:
+            raise StorageError("the engine's tree is not mounted here", reservation)
+
+    def site_state(self, reservation: str) -> str:
+        return "told"
+
+    def site_problems(self) -> dict[str, ForebayError]:
+        return self.problems
 
     def close(self, reservation: str) -> None:
         self._note("close", reservation)
@@ -84,10 +102,10 @@ def engines() -> Engines:
 
 @pytest.fixture
 def files(database: Database, engines: Engines) -> JobFiles:
-    pools = {"": Pool("default", files_driver="nfs"), "plain": Pool("plain")}
+    pools = {"": Pool("default", files_driver="nfs"), "plain": Pool("plain"), "site": Pool("site", files_driver="commands")}
 
     def info(name: str) -> SimpleNamespace:
-        return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files")
+        return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files", files_bytes=1)
 
     reservations = SimpleNamespace(info=info, pools=SimpleNamespace(settings=SimpleNamespace(pools=pools)))
     return JobFiles(database, cast(Reservations, reservations), cast(PoolEngines, engines))
@@ -297,3 +315,47 @@ def test_a_node_that_was_fenced_before_a_job_came_is_not_drained_by_its_prolog(
     # Its own files are there all the same.
     answer = files.answer("19", "n1")
     assert ([mount["id"] for mount in answer["mounts"]], answer["striped"]) == (["id-job19"], "id-job19")
+
+
+def test_a_sites_engine_makes_its_tree_before_anything_is_staged_in(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = job(database, "17", pool="site")
+    files.make_trees(row, Directives.from_json(row.directives))
+    assert engines.calls == [("make_tree", "id-job17", "/root/job17/files", "1")]
+    other = job(database, "18")
+    files.make_trees(other, Directives.from_json(other.directives))
+    assert len(engines.calls) == 1
+
+
+def test_the_answer_of_a_sites_engine_has_the_incarnation_and_what_its_commands_keep(
+    database: Database, files: JobFiles
+) -> None:
+    run(database, files, job(database, "17", pool="site"))
+    (mount,) = files.answer("17", "n1")["mounts"]
+    assert mount["site"] == {"incarnation": 3, "capacity_bytes": 1, "state": "told"}
+
+
+def test_the_end_of_a_job_says_which_nodes_need_no_fence(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = run(database, files, job(database, "17", pool="site"))
+    files.report("17", 1, "n1", "clean", "")
+    assert files.settle(row) == ["n2"]
+    assert engines.clean == ["n1"]
+
+
+def test_nothing_is_copied_from_below_a_tree_that_is_not_mounted(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = run(database, files, job(database, "17", pool="site"))
+    engines.lacks_tree = True
+    with pytest.raises(StorageError, match="not mounted here"):
+        files.settle(row)
+
+
+def test_the_doctor_names_a_command_that_is_not_there(files: JobFiles, engines: Engines) -> None:
+    engines.problems = {"fence": StorageError("another user may change this program", "/opt/fence")}
+    (finding,) = files.findings()
+    assert finding.where == "[files.commands] fence"
+    assert "another user may change" in finding.what
