@@ -13,8 +13,10 @@ __all__ = ["SiteEngine"]
 
 _PROGRAM = """\
 #!/bin/sh
-# One call is one line: the operation, and all that it was told.
+# One call is one line: all that it was told. In a guest this machine's files are read-only.
 folder={folder}
+calls=$folder/calls
+[ -w "$folder" ] || calls=/run/site-calls
 if [ -e "$folder/hang.$FOREBAY_OPERATION" ]; then
     sleep 600 &
     echo "$!" > "$folder/child"
@@ -28,13 +30,22 @@ if [ -e "$folder/fail.$FOREBAY_OPERATION" ]; then
 fi
 case "$FOREBAY_OPERATION" in
     start) echo "port 17" > "$FOREBAY_STATE.new" && mv "$FOREBAY_STATE.new" "$FOREBAY_STATE" ;;
-    mount) mount --bind "$folder/tree" "$FOREBAY_MOUNT_POINT" || exit 1 ;;
+    mount)
+        if [ -w "$folder" ]; then
+            mount --bind "$folder/tree" "$FOREBAY_MOUNT_POINT" || exit 1
+        else
+            mount -n -t hostfs -o "nosuid,nodev,$folder/tree" none "$FOREBAY_MOUNT_POINT" || exit 1
+        fi ;;
     unmount)
         if grep -q " $FOREBAY_MOUNT_POINT " /proc/self/mountinfo; then umount "$FOREBAY_MOUNT_POINT" || exit 1; fi ;;
-    fence) echo "$FOREBAY_NODE" > "$folder/tree/fenced.$FOREBAY_NODE" ;;
+    fence)
+        umask 022
+        for job in "$folder"/tree/[0-9]*; do
+            if [ -d "$job" ]; then echo "$FOREBAY_NODE" > "$job/fenced"; fi
+        done ;;
 esac
-env | tr '\\n' '\\t' >> "$folder/calls"
-echo "$*" >> "$folder/calls"
+env | tr '\\n' '\\t' >> "$calls"
+echo "$*" >> "$calls"
 """
 
 

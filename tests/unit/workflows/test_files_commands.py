@@ -22,8 +22,9 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.manager.process_identity import process_identity
+from forebay.mounts import MOUNTS
 from forebay.workflows.files.commands.site_commands import SiteCommands
-from forebay.workflows.files.commands.site_mounts import SiteWanted
+from forebay.workflows.files.commands.site_mounts import SiteMounts, SiteWanted
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.mounts import mount_at
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
@@ -369,10 +370,11 @@ def test_a_node_whose_unmount_fails_is_not_clean_and_is_taken_away_lazily(mounts
 
 def test_a_mount_command_that_mounts_nothing_has_failed(tmp_path: Path) -> None:
     lists = {name: ("/bin/true",) for name in ("mount", "unmount", "fence", "destroy")}
-    mounts = NodeMounts(tmp_path / "node", node="n1", commands=SiteCommands(lists))
-    mounts.prepare()
+    mounts = SiteMounts(tmp_path, "n1", SiteCommands(lists), MOUNTS)
+    told = wanted().site
+    assert told is not None
     with pytest.raises(StorageError, match="nothing is mounted"):
-        mounts.mount(wanted(), time.monotonic() + 1.0)
+        mounts.mount(_ID, tmp_path / "place", told, soon())
 
 
 def test_a_program_that_another_user_may_change_is_refused_by_name(tmp_path: Path, site: SiteEngine) -> None:
