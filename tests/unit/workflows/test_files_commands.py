@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,11 +196,12 @@ def test_an_older_incarnation_does_nothing(tmp_path: Path, tree: Path, site: Sit
     assert site.operations() == ["mount"]
 
 
+# crash-matrix: An operation of a files driver that a site's commands carry out | the operation, while its command runs | the next one ends that command with all that it has started, and succeeds
 @pytest.mark.parametrize("operation", ["prepare", "start", "ready", "mount", "admit"])
 def test_an_operation_that_is_killed_with_its_command_is_repeated(
     tmp_path: Path, tree: Path, site: SiteEngine, operation: str
 ) -> None:
-    kill_and_repeat(tmp_path, tree, site, operation, lambda engines: shown(engines, tree))
+    kill_and_repeat(tmp_path, site, operation, lambda engines: shown(engines, tree))
     assert (tree / "here").read_text() == "yes"
 
 
@@ -209,15 +210,15 @@ def test_an_end_that_is_killed_with_its_command_is_repeated(
     tmp_path: Path, tree: Path, site: SiteEngine, operation: str
 ) -> None:
     shown(made_engines(tmp_path, site), tree)
-
-    def end(engines: FilesEngines) -> None:
-        engines.stop(_ID, ["n1"])
-        engines.forget(_ID)
-
-    kill_and_repeat(tmp_path, tree, site, operation, end)
+    kill_and_repeat(tmp_path, site, operation, end)
     assert mount_at(tree) is None
     assert not (tmp_path / "drivers" / _ID).exists()
     assert site.operations()[-1] == "destroy"
+
+
+def end(engines: FilesEngines) -> None:
+    engines.stop(_ID, ["n1"])
+    engines.forget(_ID)
 
 
 def shown(engines: FilesEngines, tree: Path) -> None:
@@ -226,9 +227,8 @@ def shown(engines: FilesEngines, tree: Path) -> None:
     engines.open(_ID, tree, _NODES)
 
 
-def kill_and_repeat(tmp_path: Path, tree: Path, site: SiteEngine, operation: str, call: object) -> None:
+def kill_and_repeat(tmp_path: Path, site: SiteEngine, operation: str, call: Callable[[FilesEngines], None]) -> None:
     """The operation's process is killed while its command runs, whose processes are left; then all is repeated."""
-    assert callable(call)
     site.set(f"hang.{operation}")
     child = os.fork()
     if child == 0:
@@ -249,6 +249,7 @@ def kill_and_repeat(tmp_path: Path, tree: Path, site: SiteEngine, operation: str
         assert process_identity(int((site.folder / name).read_text())) is None
 
 
+# crash-matrix: An operation of a files driver that a site's commands carry out | showing files, killed at `files.commands.mounting`, or after any of its commands | the same operation again succeeds; the tree is mounted once
 @pytest.mark.parametrize(
     "point",
     [
@@ -270,6 +271,33 @@ def test_an_operation_that_is_killed_between_its_steps_is_repeated(
     shown(made_engines(tmp_path, site), tree)
     assert (tree / "here").read_text() == "yes"
     assert len(subprocess.run(["findmnt", "-n", str(tree)], capture_output=True, check=True).stdout.splitlines()) == 1
+
+
+# crash-matrix: An operation of a files driver that a site's commands carry out | its end, killed at `files.destroy.unmounted`, or after any of its commands | the same operation again succeeds; every node was fenced or released, and nothing is left
+@pytest.mark.parametrize(
+    "point",
+    [
+        "files.stop.state",
+        "files.commands.release",
+        "files.commands.fence",
+        "files.commands.unmount",
+        "files.destroy.unmounted",
+        "files.commands.stop",
+        "files.commands.destroy",
+    ],
+)
+def test_an_end_that_is_killed_between_its_steps_is_repeated(
+    tmp_path: Path, tree: Path, site: SiteEngine, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    shown(made_engines(tmp_path, site), tree)
+    monkeypatch.setenv("FOREBAY_FAIL_POINT", point)
+    with pytest.raises(StorageError, match="status -9"):
+        end(made_engines(tmp_path, site))
+    monkeypatch.delenv("FOREBAY_FAIL_POINT")
+    end(made_engines(tmp_path, site))
+    assert mount_at(tree) is None
+    assert not (tmp_path / "drivers" / _ID).exists()
+    assert {"release n1", "fence n2", "stop", "destroy"} <= set(site.operations())
 
 
 def test_a_failed_command_says_why_and_nothing_counts_as_fenced(
@@ -311,6 +339,7 @@ def test_a_tree_that_is_not_mounted_any_more_is_found_and_mounted_again(
     shown(engines, tree)
     assert engines.ended() == []
     site.unmount_all(tree)
+    assert (tree.stat().st_uid, tree.stat().st_mode & 0o777) == (0, 0)
     assert engines.ended() == [_ID]
     with pytest.raises(StorageError, match="not mounted here"):
         engines.check_tree(_ID)

@@ -111,6 +111,8 @@ class CommandsDriver:
                 _STATE.write(self.folder, state)
             if state.tree != str(tree):
                 raise RefusedError("another tree was made for this reservation", str(tree))
+            if mount_at(tree) is None:  # after a boot, nobody takes the folder below for an empty tree
+                _give(tree, 0, 0, 0)
             if state.capacity_bytes != capacity_bytes:
                 state.capacity_bytes, state.prepared = capacity_bytes, False
                 _STATE.write(self.folder, state)
