@@ -174,7 +174,8 @@ def guest_centre(folder: Path, python: Path, site: SiteEngine | None = None) -> 
         configuration.write_text(
             f'root = "{folder}/root"\nfiles_image = "{"xfs" if site is None else ""}"\n'
             f'[pools.default]\nfiles_driver = "{driver}"\n'
-            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nend_seconds_max = {5.0 if site is None else 30.0}\nlease_seconds = 15.0\n'
+            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nlease_seconds = 15.0\n'
+            f"end_seconds_max = {5.0 if site is None else 30.0}\n"
             f'[slurm]\nscheduler_user = "{SLURM}"\ngranularity = "{CAPACITY}"\nnode_folder = "{node_folder}"\n'
             + ("" if site is None else site.configuration())
         )

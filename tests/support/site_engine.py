@@ -94,7 +94,7 @@ class SiteEngine:
         (self.folder / "calls").unlink(missing_ok=True)
 
     def set(self, switch: str, on: bool = True) -> None:
-        """"hang.OPERATION": it does not end; "fail.OPERATION": it fails."""
+        """ "hang.OPERATION": it does not end; "fail.OPERATION": it fails."""
         path = self.folder / switch
         path.touch() if on else path.unlink(missing_ok=True)
 

@@ -8,7 +8,6 @@ daemon follows it, never the other way round.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import time

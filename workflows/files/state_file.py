@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from forebay.errors import CorruptError, NotFoundError, RefusedError
 from forebay.workflows.staging.publication import write_whole
@@ -22,7 +22,7 @@ _VERSION = 1
 
 class _State(Protocol):
     incarnation: int
-    __dataclass_fields__: Any
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 _S = TypeVar("_S", bound=_State)

@@ -315,7 +315,7 @@ def _files_engines(
         raise InvalidArgumentError(f'[pools.{pools["nfs"]}] files_driver needs files_image = "xfs"', str(path))
     if "commands" in pools and image:
         raise InvalidArgumentError(
-            f'[pools.{pools["commands"]}] files_driver = "commands" needs files in folders, not files_image = "{image}"',
+            f'[pools.{pools["commands"]}] files_driver = "commands" needs files in folders, without files_image',
             str(path),
         )
     engines = FilesEngines(instance.root / "drivers", settings)

@@ -297,9 +297,9 @@ class JobFiles:
             Finding(
                 Severity.PROBLEM,
                 f"files of reservation {reservation_id}",
-                "nodes of jobs wait for their engine, which does not run. The manager starts it again and again, or the "
-                f"agent of its server does; ganesha.log or commands.log in ROOT/drivers/{reservation_id} there says why "
-                "that fails",
+                "nodes of jobs wait for their engine, which does not run. The manager starts it again and again, or "
+                f"the agent of its server does; ganesha.log or commands.log in ROOT/drivers/{reservation_id} there "
+                "says why that fails",
             )
             for reservation_id in engines.ended()
         ]

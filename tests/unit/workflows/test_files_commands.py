@@ -180,13 +180,14 @@ def test_an_older_incarnation_does_nothing(tmp_path: Path, tree: Path, site: Sit
     newer = made_engines(tmp_path, site)
     newer.open(_ID, tree, _NODES)
     site.forget_calls()
-    for call in (
+    calls: list[Callable[[], None]] = [
         lambda: older.fence(_ID, ["n1"]),
         lambda: older.release(_ID, ["n1"]),
         lambda: older.stop(_ID),
         lambda: older.forget(_ID),
         lambda: older.make_tree(_ID, tree, _CAPACITY),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(RefusedError, match="newer manager"):
             call()
     assert site.operations() == []
@@ -398,7 +399,7 @@ def test_a_node_whose_unmount_fails_is_not_clean_and_is_taken_away_lazily(mounts
 
 
 def test_a_mount_command_that_mounts_nothing_has_failed(tmp_path: Path) -> None:
-    lists = {name: ("/bin/true",) for name in ("mount", "unmount", "fence", "destroy")}
+    lists = dict.fromkeys(("mount", "unmount", "fence", "destroy"), ("/bin/true",))
     mounts = SiteMounts(tmp_path, "n1", SiteCommands(lists), MOUNTS)
     told = wanted().site
     assert told is not None

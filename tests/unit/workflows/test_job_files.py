@@ -102,7 +102,11 @@ def engines() -> Engines:
 
 @pytest.fixture
 def files(database: Database, engines: Engines) -> JobFiles:
-    pools = {"": Pool("default", files_driver="nfs"), "plain": Pool("plain"), "site": Pool("site", files_driver="commands")}
+    pools = {
+        "": Pool("default", files_driver="nfs"),
+        "plain": Pool("plain"),
+        "site": Pool("site", files_driver="commands"),
+    }
 
     def info(name: str) -> SimpleNamespace:
         return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files", files_bytes=1)
@@ -336,9 +340,7 @@ def test_the_answer_of_a_sites_engine_has_the_incarnation_and_what_its_commands_
     assert mount["site"] == {"incarnation": 3, "capacity_bytes": 1, "state": "told"}
 
 
-def test_the_end_of_a_job_says_which_nodes_need_no_fence(
-    database: Database, files: JobFiles, engines: Engines
-) -> None:
+def test_the_end_of_a_job_says_which_nodes_need_no_fence(database: Database, files: JobFiles, engines: Engines) -> None:
     row = run(database, files, job(database, "17", pool="site"))
     files.report("17", 1, "n1", "clean", "")
     assert files.settle(row) == ["n2"]

@@ -252,9 +252,9 @@ class CommandsDriver:
                 if state.nodes:
                     raise RefusedError("nodes have ways in to these files", str(self.folder))
                 home = self._home(state)
-                if home.is_known() or mount_at(Path(state.tree)) is not None:
-                    if said := home.unmount(lazy=True):
-                        raise StorageError(f"the tree cannot be unmounted here: {said}", state.tree)
+                said = home.unmount(lazy=True) if home.is_there() else ""
+                if said:
+                    raise StorageError(f"the tree cannot be unmounted here: {said}", state.tree)
                 fail_point("files.destroy.unmounted")
                 for operation in ("stop", "destroy"):
                     self._runner(state).run(operation, self._home_values)

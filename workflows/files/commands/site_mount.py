@@ -48,6 +48,10 @@ class SiteMount:
         """Something was mounted, or half of it."""
         return self.record.exists()
 
+    def is_there(self) -> bool:
+        """As `is_known`; or something is mounted there, whatever it is."""
+        return self.is_known() or self._now() is not None
+
     def is_as_made(self, way: str = "") -> bool:
         """What was mounted is there still, by this way in, "" for any."""
         made, now = self._made(), self._now()
@@ -74,9 +78,9 @@ class SiteMount:
         if self.is_as_made(way):
             self._write(_Made(incarnation, way, made.mount if made is not None else None))
             return
-        if made is not None or self._now() is not None:
-            if said := self.unmount(lazy=True, deadline=deadline):
-                raise StorageError(f"what is mounted there cannot be taken away: {said}", str(self.place))
+        said = self.unmount(lazy=True, deadline=deadline) if self.is_there() else ""
+        if said:
+            raise StorageError(f"what is mounted there cannot be taken away: {said}", str(self.place))
         self._write(_Made(incarnation, way))
         fail_point("files.commands.mounting")
         self.runner.run("mount", self._values(lazy=False), deadline)
