@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 #: What a process takes beside its operation.
 _PROCESS_SECONDS = 5.0
 _DAEMONS = 2
+#: Between two starts of a site's engine that fails.
+_SITE_PAUSE_SECONDS = 30.0
 #: Where the address of a home is set.
 _SETTING = "[files] address, or `forebay agent --address`"
 #: Which of a site's commands an operation may run one after another, where they are not just its own.
@@ -74,6 +77,7 @@ class FilesEngines:
         self._folder = folder
         self._settings = settings
         self._incarnation: int | None = None
+        self._not_before: dict[str, float] = {}  #: when a site's engine that could not be started is tried again
 
     def check(self, driver: str = "nfs") -> None:
         """What a driver needs is here.
@@ -223,11 +227,17 @@ class FilesEngines:
     def start_ended(self) -> None:
         """Starts engines again whose daemons have ended; their nodes wait and go on."""
         for reservation in self.ended():
+            if time.monotonic() < self._not_before.get(reservation, 0.0):
+                continue
             _log.warning("the engine of %s has ended, and is started again", reservation)
             try:
                 self._start(reservation)
             except ForebayError as error:
                 _log.warning("files of %s: %s", reservation, error)
+                if self._is_of_site(reservation):  # its commands may take long, and others wait meanwhile
+                    self._not_before[reservation] = time.monotonic() + _SITE_PAUSE_SECONDS
+            else:
+                self._not_before.pop(reservation, None)
 
     def ended(self) -> list[str]:
         """Reservations that nodes need, and whose daemons do not run."""

@@ -349,6 +349,18 @@ def test_a_tree_that_is_not_mounted_any_more_is_found_and_mounted_again(
     assert (tree / "here").exists()
 
 
+def test_an_engine_that_cannot_be_started_is_not_tried_all_the_time(
+    engines: FilesEngines, tree: Path, site: SiteEngine
+) -> None:
+    shown(engines, tree)
+    site.unmount_all(tree)
+    site.set("fail.mount")
+    site.forget_calls()
+    engines.start_ended()
+    engines.start_ended()
+    assert site.operations() == ["start", "ready", "unmount"]
+
+
 def test_files_that_no_other_node_would_see_are_no_tree(engines: FilesEngines, tree: Path, site: SiteEngine) -> None:
     (tree / "mine").touch()
     with pytest.raises(RefusedError, match="no other node would see"):
