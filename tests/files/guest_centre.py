@@ -35,7 +35,7 @@ SECOND = "second"
 HOME = "home"
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=200 State=UNKNOWN"
 _PORT = 6818
-_FOLDERS = {".mounts", ".answers", "lock", "commands.log"}
+_FOLDERS = {".mounts", ".answers", ".private", "lock", "commands.log"}
 _CGROUP = "CgroupPlugin=cgroup/v1\n"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.files.guest_centre import CAPACITY, GuestCentre, guest_centre
+from tests.files.guest_centre import CAPACITY, HOME, GuestCentre, guest_centre
 from tests.slurm.cluster import PERSON, make_person, make_python, wait_for
 from tests.support.guests import GuestError, why_no_guests
 from tests.support.site_engine import SiteEngine
@@ -128,3 +128,34 @@ srun --nodes=1 --ntasks=1 --nodelist=n2 sh -c '
         site_centre.cluster.run("scontrol", "update", "nodename=n2", "state=resume")
         site_centre.cluster.wait_for_nodes()
     site_centre.must_be_clean()
+
+
+# crash-matrix: A persistent reservation that a site's commands show | nobody | its tree outlives each job, and goes with the reservation; a job on the home uses it there
+def test_a_persistent_tree_outlives_its_jobs_and_is_used_at_the_home(
+    site_centre: GuestCentre, site: SiteEngine, outside: Path
+) -> None:
+    site.forget_calls()
+    cluster = site_centre.cluster
+    mesh = f"#BB create_persistent name=mesh capacity={CAPACITY} access=striped type=scratch"
+    cluster.submit(f"#!/bin/bash\n{mesh}\ntrue\n", "--output=/dev/null")
+    wait_for(lambda: "Name=mesh" in cluster.buffers(), "Slurm to know the reservation", 120)
+    script = """\
+#!/bin/bash
+#DW persistentdw name=mesh
+cd "$DW_PERSISTENT_STRIPED_mesh"
+"""
+    out = f"#DW stage_out type=file source=$DW_PERSISTENT_STRIPED_mesh/read destination={outside}/read\n"
+    writes = cluster.submit(f"{script}echo kept > written\n", "--nodelist=n1", "--output=/tmp/job-%j.out")
+    site_centre.wait_until_gone(writes)
+    head, cd = script.rsplit("cd", 1)
+    reads = cluster.submit(f"{head}{out}cd{cd}cat written > read\n", f"--nodelist={HOME}", "--output=/dev/null")
+    site_centre.wait_until_gone(reads)
+    assert (outside / "read").read_text() == "kept\n", site_centre.story(reads)
+    assert "destroy" not in site.operations()
+    cluster.submit("#!/bin/bash\n#BB destroy_persistent name=mesh\ntrue\n", "--output=/dev/null")
+    wait_for(lambda: site_centre.instance.ask("ls")["reservations"] == [], "the reservation to go", 120)
+    site_centre.must_be_clean()
+    operations = site.operations()
+    assert operations[-3:] == ["unmount", "stop", "destroy"]
+    assert [operation for operation in operations if operation.startswith("fence")] == []
+    assert operations.count("prepare") == 1

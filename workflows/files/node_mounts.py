@@ -4,6 +4,7 @@
 node_folder/.mounts/ID      the mount of the reservation with this uuid
 node_folder/.answers/JOB    what the manager answered for a job on this node
 node_folder/JOB             a link to .mounts/ID/JOB
+node_folder/.private/JOB    a link to .mounts/ID/private/NODE
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class NodeMounts:
         """Makes the folders; StorageError if one is not root's alone."""
         make_root_folder(self.folder, 0o755)
         make_root_folder(self.folder / ".mounts", 0o755)
+        make_root_folder(self.folder / ".private", 0o755)
         make_root_folder(self.folder / ".answers", 0o700)
 
     def place(self, reservation: str) -> Path:

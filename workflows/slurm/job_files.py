@@ -23,6 +23,7 @@ from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, J
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.slurm.namespaces import make_private_folders
 
 __all__ = ["JobFiles"]
 
@@ -123,6 +124,8 @@ class JobFiles:
             with self._turns.of(info.id):
                 assert self.engines is not None
                 mounts = self.engines.open(info.id, Path(info.files_path), nodes)
+                if name == job.reservation and directives.private:
+                    make_private_folders(Path(info.files_path), nodes, job.owner_uid, job.owner_gid)
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 
@@ -137,7 +140,8 @@ class JobFiles:
         job = self._jobs.current(token)
         if job is None or job.state.is_final:
             return {"state": "none"}
-        if not self.shown_of(job, Directives.from_json(job.directives)):
+        directives = Directives.from_json(job.directives)
+        if not self.shown_of(job, directives):
             return {"state": "none"}
         if job.state in _BEFORE_RUN:
             return {"state": "wait"}
@@ -160,6 +164,7 @@ class JobFiles:
             "uid": job.owner_uid,
             "gid": job.owner_gid,
             "striped": striped if any(row.reservation_id == striped for row in rows) else "",
+            "private": directives.private,
             "mounts": [self._mount_of(row) for row in rows],
         }
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import Pool
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles
+from forebay.workflows.slurm.namespaces import make_namespaces
 
 NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 
@@ -361,3 +363,22 @@ def test_the_doctor_names_a_command_that_is_not_there(files: JobFiles, engines: 
     (finding,) = files.findings()
     assert finding.where == "[files.commands] fence"
     assert "another user may change" in finding.what
+
+
+def test_each_node_gets_private_scratch_beside_the_striped_one(
+    database: Database, files: JobFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = job(database, "17")
+    owner = (os.getuid(), os.getgid())
+    row = replace(row, owner_uid=owner[0], owner_gid=owner[1])
+    info = SimpleNamespace(id="id-job17", files_path=str(tmp_path), files_bytes=1)
+    monkeypatch.setattr(files._reservations, "info", lambda _: info)
+    make_namespaces(tmp_path, "17", *owner, private=True, prolog=False, shown=True)
+    directives = Directives(capacity_bytes=1, private=True)
+    files.open(row, directives, NODES)
+    files.open(row, directives, NODES)
+    assert sorted(path.name for path in (tmp_path / "private").iterdir()) == ["n1", "n2"]
+    assert (tmp_path / "private" / "n1").stat().st_mode & 0o777 == 0o700
+    assert list((tmp_path / "17").iterdir()) == []
+    JobTable(database).change(row.id, state=JobState.RUNNING, directives=directives.as_json())
+    assert files.answer("17", "n1")["private"] is True
