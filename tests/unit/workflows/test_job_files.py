@@ -382,3 +382,11 @@ def test_each_node_gets_private_scratch_beside_the_striped_one(
     assert list((tmp_path / "17").iterdir()) == []
     JobTable(database).change(row.id, state=JobState.RUNNING, directives=directives.as_json())
     assert files.answer("17", "n1")["private"] is True
+
+
+def test_stages_on_the_managers_node_reach_no_sites_tree_of_another_server(database: Database, files: JobFiles) -> None:
+    job(database, "17")
+    job(database, "18", pool="site")
+    rows = [database.reservation(name) for name in ("job17", "job18")]
+    assert [row is not None and files.reaches(row) for row in rows] == [True, False]
+    assert files.are_shown("job18")
