@@ -188,9 +188,9 @@ class FilesEngines:
             nodes = ways_in(self._folder / reservation)
             self._run("stop", reservation, count=nodes, CLEAN=json.dumps(list(clean)))
 
-    def close(self, reservation: str) -> None:
-        """Ends the engine, for all nodes; idempotent. That of a site keeps its tree."""
-        self.stop(reservation)
+    def close(self, reservation: str, clean: Sequence[str] = ()) -> None:
+        """Ends the engine, for all nodes; idempotent. That of a site keeps its tree. `clean`: as for `stop`."""
+        self.stop(reservation, clean)
         if self.has(reservation) and not self._is_of_site(reservation):
             self._run("destroy", reservation)
 

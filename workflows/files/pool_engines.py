@@ -88,14 +88,11 @@ class PoolEngines:
 
     def stop(self, reservation: str, clean: Sequence[str] = ()) -> None:
         """Takes all nodes' ways in; of these that have unmounted, a site's engine only releases them."""
-        if server := self._server(reservation):
-            self._ask(server, "stop", reservation)
-        else:
-            self._own.stop(reservation, clean)
+        self._take_away("stop", reservation, clean)
 
-    def close(self, reservation: str) -> None:
-        """Ends the engine, for all nodes."""
-        self._take_away("close", reservation)
+    def close(self, reservation: str, clean: Sequence[str] = ()) -> None:
+        """Ends the engine, for all nodes; `clean` as for `stop`."""
+        self._take_away("close", reservation, clean)
 
     def forget(self, reservation: str) -> None:
         """As `close`, of a reservation that goes for good."""
@@ -128,11 +125,11 @@ class PoolEngines:
             server = self.agents.server_showing(reservation)
         return server or ""
 
-    def _take_away(self, call: str, reservation: str) -> None:
+    def _take_away(self, call: str, reservation: str, *clean: Sequence[str]) -> None:
         if server := self._server(reservation):
             self._ask(server, call, reservation)
         else:
-            getattr(self._own, call)(reservation)
+            getattr(self._own, call)(reservation, *clean)
 
     def _ask(self, server: str, call: str, reservation: str, **values: Any) -> Any:
         seconds = CALL_OPERATIONS[call] * self._own.operation_seconds_max

@@ -282,7 +282,7 @@ class JobFiles:
                 if not self._needed(reservation_id):
                     _log.warning("files of %s are shown to no job any more", reservation_id)
                     try:
-                        self.engines.close(reservation_id)
+                        self.engines.close(reservation_id, self._clean_nodes(reservation_id))
                     except ForebayError as error:
                         _log.warning("files of %s: %s", reservation_id, error)
         self.engines.forget_all_but({row.id for row in self._database.reservations()})
@@ -367,6 +367,17 @@ class JobFiles:
         if reservation_id in self._staged:
             return True
         return any(self._is_in_use(row) for row in self._table.of_reservation(reservation_id))
+
+    def _clean_nodes(self, reservation_id: str) -> list[str]:
+        """Nodes whose jobs have all let go, the last one clean: a job that is over may not be settled yet."""
+        rows: dict[str, list[JobNodeRow]] = {}
+        for row in sorted(self._table.of_reservation(reservation_id), key=lambda row: row.job_id):
+            rows.setdefault(row.node, []).append(row)
+        return [
+            node
+            for node, of_node in rows.items()
+            if of_node[-1].state is JobNodeState.CLEAN and all(row.state.has_let_go for row in of_node)
+        ]
 
     def _is_in_use(self, row: JobNodeRow) -> bool:
         if row.state.has_let_go:

@@ -73,8 +73,9 @@ class Engines:
     def site_problems(self) -> dict[str, ForebayError]:
         return self.problems
 
-    def close(self, reservation: str) -> None:
+    def close(self, reservation: str, clean: Sequence[str] = ()) -> None:
         self._note("close", reservation)
+        self.clean = list(clean)
         self.running.discard(reservation)
 
     def forget(self, reservation: str) -> None:
@@ -390,3 +391,14 @@ def test_stages_on_the_managers_node_reach_no_sites_tree_of_another_server(datab
     rows = [database.reservation(name) for name in ("job17", "job18")]
     assert [row is not None and files.reaches(row) for row in rows] == [True, False]
     assert files.are_shown("job18")
+
+
+def test_a_sweep_before_the_end_of_a_job_does_not_have_clean_nodes_fenced(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    run(database, files, job(database, "17", pool="site"))
+    for node in NODES:
+        files.report("17", 1, node, "clean", "")
+    files.reconcile()
+    assert engines.calls == [("close", "id-job17")]
+    assert sorted(engines.clean) == ["n1", "n2"]
