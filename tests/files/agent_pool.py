@@ -25,7 +25,7 @@ from typing import Any, Self
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.workflows.files.daemons import end_daemons, find_daemons
-from forebay.workflows.files.driver_state import STATE_NAME
+from forebay.workflows.files.state_file import STATE_NAME
 from forebay.workflows.manager.instance.daemon import is_locked
 from tests.slurm.cluster import wait_for
 from tests.support.cluster import CommandLineCluster

@@ -23,6 +23,7 @@ from tests.slurm.cluster import SLURM, Cluster, wait_for
 from tests.support.guests import Guest, GuestNetwork
 from tests.support.instance import CommandLineInstance
 from tests.support.munged import Munged
+from tests.support.site_engine import SiteEngine
 
 __all__ = ["CAPACITY", "HOME", "SECOND", "GuestCentre", "guest_centre", "second_server"]
 
@@ -34,7 +35,7 @@ SECOND = "second"
 HOME = "home"
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=200 State=UNKNOWN"
 _PORT = 6818
-_FOLDERS = {".mounts", ".answers", "lock"}
+_FOLDERS = {".mounts", ".answers", ".private", "lock", "commands.log"}
 _CGROUP = "CgroupPlugin=cgroup/v1\n"
 
 
@@ -154,20 +155,29 @@ class GuestCentre:
 
 
 @contextlib.contextmanager
-def guest_centre(folder: Path, python: Path) -> Iterator[GuestCentre]:
-    """Starts it below ``folder``, which all can enter, and which is neither below /tmp nor /run."""
-    names = ("n1", "n2", "n3")
-    node_folder = f"/run/forebay-node-{os.getpid()}"
+def guest_centre(folder: Path, python: Path, site: SiteEngine | None = None) -> Iterator[GuestCentre]:
+    """Starts it below ``folder``, which all can enter, and which is neither below /tmp nor /run.
+
+    Parameters
+    ----------
+    site : SiteEngine, optional
+        What shows files, in place of NFS.
+    """
+    names = ("n1", "n2", "n3") if site is None else ("n1", "n2")
+    driver = "nfs" if site is None else "commands"
+    node_folder = f"/run/forebay-node-{os.getpid()}-{driver}"
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(GuestNetwork())
         munged = stack.enter_context(Munged())
         server = f"{network.host}:{_free_port(network.host)}"
         configuration = folder / "forebay.toml"
         configuration.write_text(
-            f'root = "{folder}/root"\nfiles_image = "xfs"\n'
-            f'[pools.default]\nfiles_driver = "nfs"\n'
-            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nend_seconds_max = 5.0\nlease_seconds = 15.0\n'
+            f'root = "{folder}/root"\nfiles_image = "{"xfs" if site is None else ""}"\n'
+            f'[pools.default]\nfiles_driver = "{driver}"\n'
+            f'[files]\nserver = "{server}"\nbegin_seconds_max = 60.0\nlease_seconds = 15.0\n'
+            f"end_seconds_max = {5.0 if site is None else 30.0}\n"
             f'[slurm]\nscheduler_user = "{SLURM}"\ngranularity = "{CAPACITY}"\nnode_folder = "{node_folder}"\n'
+            + ("" if site is None else site.configuration())
         )
         for verb in ("begin", "end"):
             script = folder / verb

@@ -24,10 +24,10 @@ from forebay.errors import DeadlineExceededError, RefusedError, StorageError
 from forebay.files.open_writers import is_being_written
 from forebay.workflows.files import nfs
 from forebay.workflows.files.daemons import end_daemons, find_daemons
-from forebay.workflows.files.driver_state import STATE_NAME
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.nfs import NfsDriver
 from forebay.workflows.files.settings import FilesSettings
+from forebay.workflows.files.state_file import STATE_NAME
 from tests.slurm.cluster import wait_for
 from tests.support.mounted import mounted
 from tests.support.other_user import as_user

@@ -81,6 +81,29 @@ cat "$DW_JOB_PRIVATE/own" >> "$DW_JOB_STRIPED/listed"
     centre.must_be_clean()
 
 
+def test_private_scratch_of_two_nodes_is_a_folder_for_each(centre: GuestCentre, destination: Path) -> None:
+    script = f"""\
+#!/bin/bash
+#DW jobdw capacity={CAPACITY} access_mode=striped type=scratch
+#DW jobdw capacity={CAPACITY} access_mode=private type=scratch
+#DW stage_out type=directory source=$DW_JOB_STRIPED destination={destination}/out
+set -e
+srun --ntasks-per-node=1 sh -c 'hostname > "$DW_JOB_PRIVATE/mine"'
+ls "$DW_JOB_STRIPED" > /tmp/listed
+srun --ntasks-per-node=1 sh -c 'cp "$DW_JOB_PRIVATE/mine" "$DW_JOB_STRIPED/of-$(hostname)"'
+cp /tmp/listed "$DW_JOB_STRIPED/listed"
+echo "$DW_JOB_PRIVATE" > "$DW_JOB_STRIPED/name"
+"""
+    job = centre.submit(script)
+    centre.wait_until_gone(job)
+    out = destination / "out"
+    assert (out / "name").exists(), centre.story(job)
+    assert (out / "name").read_text() == f"{centre.node_folder}/.private/{job}/\n"
+    assert [(out / f"of-{node}").read_text() for node in ("n1", "n2")] == ["n1\n", "n2\n"]
+    assert (out / "listed").read_text() == ""
+    centre.must_be_clean()
+
+
 # crash-matrix: A Slurm job with #DW lines on two nodes | a node, which loses power | it is fenced before anything is copied; the rest is staged out, and `forebay why` and the receipt name the node
 def test_a_node_that_dies_is_fenced_and_named(centre: GuestCentre, destination: Path) -> None:
     script = f"""\

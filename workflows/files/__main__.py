@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError, InvalidArgumentError
+from forebay.workflows.files.commands.driver import CommandsDriver
+from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.files.driver_state import check_incarnation
 from forebay.workflows.files.juicefs.driver import JuicefsDriver
 from forebay.workflows.files.juicefs.node_mount import NodeMount
@@ -40,25 +42,66 @@ def main() -> int:
 
 def _carry_out(operation: str) -> dict[str, Any]:
     name = _value("DRIVER")
-    if name not in ("nfs", "juicefs"):
-        raise InvalidArgumentError(f"there is no driver {name[:40]}")
     folder = Path(_value("FOLDER"))
     incarnation = int(_value("INCARNATION"))
     check_incarnation(folder.parent, incarnation)
     deadline = time.monotonic() + float(_value("SECONDS"))
     reservation = _value("RESERVATION")
-    driver: NfsDriver | JuicefsDriver
-    if name == "nfs":
-        driver = NfsDriver(folder, reservation, incarnation, deadline)
-    elif operation in ("mount", "unmount"):
-        return _on_node(operation, NodeMount(folder, deadline))
-    else:
-        driver = JuicefsDriver(folder, reservation, int(_value("PART")), incarnation, deadline)
+    match name:
+        case "nfs":
+            return _of_nfs(operation, NfsDriver(folder, reservation, incarnation, deadline))
+        case "juicefs" if operation in ("mount", "unmount"):
+            return _on_node(operation, NodeMount(folder, deadline))
+        case "juicefs":
+            part = int(_value("PART"))
+            return _of_juicefs(operation, JuicefsDriver(folder, reservation, part, incarnation, deadline))
+        case "commands":
+            commands = SiteCommands.from_json(_value("COMMANDS"))
+            return _of_commands(operation, CommandsDriver(folder, reservation, incarnation, deadline, commands))
+    raise InvalidArgumentError(f"there is no driver {name[:40]}")
+
+
+def _of_nfs(operation: str, driver: NfsDriver) -> dict[str, Any]:
     match operation:
         case "prepare":
-            return _prepare(driver)
+            return driver.prepare(
+                Path(_value("TREE")), _value("ADDRESS"), _port_range(), float(_value("LEASE_SECONDS"))
+            )
         case "start":
-            return driver.start() if isinstance(driver, NfsDriver) else driver.start(json.loads(_value("PARTS")))
+            return driver.start()
+        case "stop":
+            return driver.stop()
+    return _of_any(operation, driver)
+
+
+def _of_juicefs(operation: str, driver: JuicefsDriver) -> dict[str, Any]:
+    match operation:
+        case "prepare":
+            capacity_bytes, parts_count = int(_value("CAPACITY_BYTES")), int(_value("PARTS_COUNT"))
+            tree, address = Path(_value("TREE")), _value("ADDRESS")
+            return driver.prepare(tree, address, _port_range(), capacity_bytes, parts_count, _value("KEY"))
+        case "start":
+            return driver.start(json.loads(_value("PARTS")))
+        case "stop":
+            return driver.stop()
+    return _of_any(operation, driver)
+
+
+def _of_commands(operation: str, driver: CommandsDriver) -> dict[str, Any]:
+    match operation:
+        case "prepare":
+            return driver.prepare(Path(_value("TREE")), int(_value("CAPACITY_BYTES")))
+        case "start":
+            return driver.start()
+        case "mount":
+            return driver.mount()
+        case "stop":
+            return driver.stop(json.loads(_value("CLEAN")))
+    return _of_any(operation, driver)
+
+
+def _of_any(operation: str, driver: NfsDriver | JuicefsDriver | CommandsDriver) -> dict[str, Any]:
+    match operation:
         case "ready":
             return driver.ready()
         case "admit":
@@ -69,20 +112,14 @@ def _carry_out(operation: str) -> dict[str, Any]:
             return driver.fence(json.loads(_value("NODES")))
         case "usage":
             return driver.usage()
-        case "stop":
-            return driver.stop()
         case "destroy":
             return driver.destroy()
     raise InvalidArgumentError(f"there is no operation {operation[:40]}")
 
 
-def _prepare(driver: NfsDriver | JuicefsDriver) -> dict[str, Any]:
+def _port_range() -> range:
     first, _, last = _value("PORTS").partition("-")
-    tree, address, ports = Path(_value("TREE")), _value("ADDRESS"), range(int(first), int(last) + 1)
-    if isinstance(driver, NfsDriver):
-        return driver.prepare(tree, address, ports, float(_value("LEASE_SECONDS")))
-    capacity_bytes, parts_count = int(_value("CAPACITY_BYTES")), int(_value("PARTS_COUNT"))
-    return driver.prepare(tree, address, ports, capacity_bytes, parts_count, _value("KEY"))
+    return range(int(first), int(last) + 1)
 
 
 def _on_node(operation: str, node: NodeMount) -> dict[str, Any]:

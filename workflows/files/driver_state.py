@@ -13,15 +13,16 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import BusyError, CorruptError, NotFoundError, RefusedError
+from forebay.errors import BusyError, RefusedError
+from forebay.workflows.files.state_file import STATE_NAME, StateFile
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = [
-    "STATE_NAME",
+    "NFS_STATE",
     "DriverState",
     "Export",
     "begin_incarnation",
@@ -32,13 +33,8 @@ __all__ = [
     "locked_folder",
     "newest_incarnation",
     "ports_taken",
-    "read_state",
-    "write_state",
 ]
 
-STATE_NAME = "state"
-_FORMAT = "forebay.files-driver"
-_VERSION = 1
 _LOCK_NAME = "lock"
 _INCARNATION_NAME = "incarnation"
 _POLL_SECONDS = 0.02
@@ -110,34 +106,6 @@ def _has_its_name(folder: Path, descriptor: int) -> bool:
         return False
 
 
-def read_state(folder: Path, incarnation: int) -> DriverState:
-    """The state, which from now on belongs to this incarnation.
-
-    Raises
-    ------
-    NotFoundError
-        Nothing was prepared here.
-    RefusedError
-        A newer incarnation was here: whoever asks has been replaced.
-    CorruptError
-        It is no state.
-    """
-    path = folder / STATE_NAME
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        state = _from_json(document)
-    except FileNotFoundError:
-        raise NotFoundError("these files are not shown on other nodes", str(folder)) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"this is no state of a driver ({error})", str(path)) from None
-    if state.incarnation > incarnation:
-        raise RefusedError("a newer manager has taken over; this operation does nothing", str(folder))
-    if state.incarnation < incarnation:
-        state.incarnation = incarnation
-        write_state(folder, state)
-    return state
-
-
 def newest_incarnation(drivers: Path) -> int:
     """The last that was begun; 0 without any."""
     try:
@@ -189,15 +157,10 @@ def keep_exports_made(folder: Path, count: int) -> None:
     write_whole(exports_made_file(folder), f"{count}\n", mode=0o600)
 
 
-def write_state(folder: Path, state: DriverState) -> None:
-    """Replaces it; durable."""
-    document = {"format": _FORMAT, "version": _VERSION, **asdict(state)}
-    write_whole(folder / STATE_NAME, json.dumps(document, indent=1) + "\n", mode=0o600)
-
-
-def _from_json(document: Any) -> DriverState:
-    fields = dict(document)
-    if (fields.pop("format"), fields.pop("version")) != (_FORMAT, _VERSION):
-        raise ValueError("of another version")
+def _from_fields(fields: dict[str, Any]) -> DriverState:
     fields["exports"] = {node: Export(**values) for node, values in fields["exports"].items()}
     return DriverState(**fields)
+
+
+#: Of the driver `nfs`.
+NFS_STATE = StateFile("forebay.files-driver", _from_fields, "a driver", "these files are not shown on other nodes")

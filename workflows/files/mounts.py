@@ -19,6 +19,7 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 class Mount:
     """One line of the table."""
 
+    id: str  #: no other mount has it while this one is there
     place: str
     kind: str
     source: str
@@ -48,7 +49,8 @@ def _mounts(table: Path) -> list[Mount]:
         if separator and len(words) > 5 and len(rest) > 1:
             kind, source = map(_plain, rest[:2])
             read_only = b"ro" in words[5].split(b",")
-            mounts.append(Mount(_plain(words[4]), kind, source, _plain(words[3]), _plain(words[2]), read_only))
+            number, place_of, root, device = map(_plain, (words[0], words[4], words[3], words[2]))
+            mounts.append(Mount(number, place_of, kind, source, root, device, read_only))
     return mounts
 
 

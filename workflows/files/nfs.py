@@ -8,13 +8,11 @@ daemon follows it, never the other way round.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +21,19 @@ from forebay.errors import (
     InvalidArgumentError,
     NoSpaceError,
     NotFoundError,
-    PermissionDeniedError,
     RefusedError,
     StorageError,
 )
 from forebay.fail_point import fail_point
 from forebay.workflows.files.daemons import end_daemons, last_words, program_path, start_daemon
+from forebay.workflows.files.driver_checks import check_addresses, check_reservation, room_of
 from forebay.workflows.files.driver_state import (
+    NFS_STATE,
     DriverState,
     Export,
     exports_made_before,
     keep_exports_made,
     locked_folder,
-    read_state,
-    write_state,
 )
 from forebay.workflows.files.ganesha_bus import GaneshaBus
 from forebay.workflows.files.home_server import file_system_of, free_port, is_alive
@@ -57,8 +54,6 @@ _POLL_SECONDS = 0.02
 _EXPORTS_MAX = 65535  # Export_Id has 16 bits, and 0 is the root's
 #: Of NFS 4; tests with libnfs, which knows 4.0 alone, add it.
 _MINOR_VERSIONS = "1, 2"
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_ID = re.compile(r"[0-9a-f-]{8,64}")
 
 _BUS = """\
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
@@ -126,10 +121,7 @@ class NfsDriver:
         NoSpaceError
             No port is free.
         """
-        if os.geteuid() != 0:
-            raise PermissionDeniedError("files are shown on other nodes by instances that root runs")
-        if _ID.fullmatch(self.reservation) is None:
-            raise InvalidArgumentError("this is no reservation's uuid")
+        check_reservation(self.reservation)
         if any(letter in f"{tree}{self.folder}" for letter in '"\\\n{}'):
             raise InvalidArgumentError("the NFS server's configuration takes no such path", str(self.folder))
         file_system = file_system_of(tree)
@@ -145,7 +137,7 @@ class NfsDriver:
                         self.reservation, self.incarnation, str(tree), file_system, address, port, lease, made
                     )
                     fail_point("files.prepare.state")
-                    write_state(self.folder, state)
+                    NFS_STATE.write(self.folder, state)
             if (state.tree, state.file_system) != (str(tree), file_system):
                 raise RefusedError("another file system lies there than was shown before", str(tree))
             return {"port": state.port}
@@ -176,13 +168,7 @@ class NfsDriver:
         InvalidArgumentError
             A node's name or address is none.
         """
-        for node, address in nodes.items():
-            if _NODE.fullmatch(node) is None:
-                raise InvalidArgumentError(f'"{node[:80]}" is no name of a node')
-            try:
-                ip_address(address)
-            except ValueError:
-                raise InvalidArgumentError(f'"{address[:80]}" is no address of node {node}') from None
+        check_addresses(nodes)
         with self._locked():
             state = self._state()
             bus = GaneshaBus(self._socket, self.deadline)
@@ -193,7 +179,7 @@ class NfsDriver:
                     known = None
                 if known is None:
                     state.exports[node] = Export(_next_number(state), address)
-            write_state(self.folder, state)
+            NFS_STATE.write(self.folder, state)
             fail_point("files.admit.state")
             for node in nodes:
                 export = state.exports[node]
@@ -248,11 +234,7 @@ class NfsDriver:
     def usage(self) -> dict[str, Any]:
         """Bytes of the tree's file system."""
         with self._locked():
-            room = os.statvfs(self._state().tree)
-        return {
-            "used_bytes": (room.f_blocks - room.f_bfree) * room.f_frsize,
-            "free_bytes": room.f_bavail * room.f_frsize,
-        }
+            return room_of(self._state().tree)
 
     def stop(self) -> dict[str, Any]:
         """Ends the daemons, and with them every node's way in; idempotent."""
@@ -260,7 +242,7 @@ class NfsDriver:
             with contextlib.suppress(NotFoundError, CorruptError):
                 state = self._state()
                 state.exports = {node: replace(export, fenced=True) for node, export in state.exports.items()}
-                write_state(self.folder, state)
+                NFS_STATE.write(self.folder, state)
                 fail_point("files.stop.state")
             self._end()
             return {}
@@ -279,14 +261,14 @@ class NfsDriver:
         return locked_folder(self.folder, self.deadline)
 
     def _state(self) -> DriverState:
-        return read_state(self.folder, self.incarnation)
+        return NFS_STATE.read(self.folder, self.incarnation)
 
     def _mark(self, state: DriverState, nodes: Sequence[str]) -> list[str]:
         """Those of the nodes that have an export, which is not opened again whatever happens."""
         there = [node for node in nodes if node in state.exports]
         for node in there:
             state.exports[node] = replace(state.exports[node], fenced=True)
-        write_state(self.folder, state)
+        NFS_STATE.write(self.folder, state)
         return there
 
     def _launch(self, state: DriverState, *, needed: bool) -> None:
@@ -295,7 +277,7 @@ class NfsDriver:
             if export.fenced:
                 self._drop(state, node)
         state.daemons = {}
-        write_state(self.folder, state)
+        NFS_STATE.write(self.folder, state)
         if not state.exports and not needed:
             return
         self._write_configuration(state)
@@ -315,7 +297,7 @@ class NfsDriver:
             },
         )
         fail_point("files.start.daemon")
-        write_state(self.folder, state)
+        NFS_STATE.write(self.folder, state)
 
     def _wait_until_ready(self, state: DriverState) -> None:
         bus = GaneshaBus(self._socket, self.deadline)
@@ -378,7 +360,7 @@ class NfsDriver:
             self._end()  # half of them may run
         fail_point("files.release.removed")
         self._drop(state, node)
-        write_state(self.folder, state)
+        NFS_STATE.write(self.folder, state)
 
     def _drop(self, state: DriverState, node: str) -> None:
         """What is known of a node whose export is closed."""

@@ -4,6 +4,7 @@
 node_folder/.mounts/ID      the mount of the reservation with this uuid
 node_folder/.answers/JOB    what the manager answered for a job on this node
 node_folder/JOB             a link to .mounts/ID/JOB
+node_folder/.private/JOB    a link to .mounts/ID/private/NODE
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.errors import StorageError
+from forebay.errors import DeadlineExceededError, StorageError
+from forebay.workflows.files.commands.site_commands import SiteCommands
+from forebay.workflows.files.commands.site_mounts import SiteMounts, SiteWanted
 from forebay.workflows.files.daemons import program_path
-from forebay.workflows.files.mounts import mount_at
+from forebay.workflows.files.mounts import Mount, mount_at
+from forebay.workflows.files.unmounting import unmount
 
 __all__ = ["NFS_OPTIONS", "NodeMounts", "Wanted", "make_root_folder"]
 
 _ID = re.compile(r"[0-9a-f-]{8,64}")
 _POLL_SECONDS = 0.1
+#: Between runs of a site's command that has failed.
+_SITE_POLL_SECONDS = 1.0
 #: How a node mounts files; tests and benchmarks mount alike. With `lookupcache=positive` no node takes a file that
 #: another one has just made for missing, for half a minute; with `nosharecache` a mount is not the one before it, which
 #: a program may keep alive, and which was made read-only.
@@ -40,6 +46,7 @@ class Wanted:
     id: str  #: the reservation's uuid
     source: str  #: HOST:/EXPORT, or a folder of this node
     port: int  #: 0: it is a folder of this node, the home
+    site: SiteWanted | None = None  #: a site's command mounts it; source and port say nothing
 
 
 def make_root_folder(path: Path, mode: int) -> None:
@@ -68,6 +75,10 @@ class NodeMounts:
 
     Parameters
     ----------
+    node : str
+        This node, as Slurm names it.
+    commands : SiteCommands, optional
+        A site's own, for mounts of its engine.
     mounter, unmounter, sealer : callable
         What asks the kernel; tests bring their own.
     """
@@ -76,6 +87,8 @@ class NodeMounts:
         self,
         folder: Path,
         *,
+        node: str = "",
+        commands: SiteCommands | None = None,
         mounter: Callable[[Wanted, Path, float], None] | None = None,
         unmounter: Callable[[Path, bool, float], str] | None = None,
         sealer: Callable[[Path, float], bool] | None = None,
@@ -83,14 +96,16 @@ class NodeMounts:
     ) -> None:
         self.folder = folder
         self._mounter = mounter or _mount
-        self._unmounter = unmounter or _unmount
+        self._unmounter = unmounter or unmount
         self._sealer = sealer or _seal
         self._table = table
+        self._site = SiteMounts(folder / ".answers", node, commands, table)
 
     def prepare(self) -> None:
         """Makes the folders; StorageError if one is not root's alone."""
         make_root_folder(self.folder, 0o755)
         make_root_folder(self.folder / ".mounts", 0o755)
+        make_root_folder(self.folder / ".private", 0o755)
         make_root_folder(self.folder / ".answers", 0o700)
 
     def place(self, reservation: str) -> Path:
@@ -107,6 +122,10 @@ class NodeMounts:
         """Something is, whatever its source."""
         return mount_at(self.place(reservation), self._table) is not None
 
+    def is_there(self, reservation: str) -> bool:
+        """Something is mounted, or a site's command has left half of it."""
+        return self.is_mounted(reservation) or self._site.is_known(reservation)
+
     def mount(self, wanted: Wanted, deadline: float) -> None:
         """Mounts it; idempotent. What another export showed there goes first: its node was fenced since. So does what
         an epilog has sealed that did not come to its end.
@@ -119,24 +138,40 @@ class NodeMounts:
         place = self.place(wanted.id)
         if not self.is_mounted(wanted.id):
             make_root_folder(place, 0o755)
-        while (mount := mount_at(place, self._table)) is not None:
-            if not mount.read_only and self._shows(mount.source, mount.root, mount.device, wanted):
-                return
-            self._must_go(place, self._unmounter(place, True, deadline), deadline)
+        if wanted.site is None:
+            self._take_away_other(wanted, place, deadline)
         while True:
             try:
-                self._mounter(wanted, place, deadline)
+                if wanted.site is not None:
+                    self._site.mount(wanted.id, place, wanted.site, deadline)
+                elif not self.is_mounted(wanted.id):
+                    self._mounter(wanted, place, deadline)
                 return
-            except StorageError:
+            except (StorageError, DeadlineExceededError):
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_POLL_SECONDS if wanted.site is None else _SITE_POLL_SECONDS)
 
-    def _shows(self, source: str, root: str, device: str, wanted: Wanted) -> bool:
+    def what_changed(self, reservation: str) -> str:
+        """Why what programs have written to a site's engine may be lost; "" if nothing says so."""
+        return self._site.what_changed(reservation, self.place(reservation))
+
+    def _take_away_other(self, wanted: Wanted, place: Path, deadline: float) -> None:
+        """What is mounted there, if it is not what is wanted."""
+        if self._site.is_known(wanted.id):
+            self._site_must_go(wanted.id, deadline)
+        while (mount := mount_at(place, self._table)) is not None:
+            if not mount.read_only and self._shows(mount, wanted):
+                return
+            self._must_go(place, self._unmounter(place, True, deadline), deadline)
+
+    def _shows(self, mount: Mount, wanted: Wanted) -> bool:
         if wanted.port:
-            return source == wanted.source
+            return mount.source == wanted.source
         status = os.stat(wanted.source)
-        return root == "/" and device == f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+        of_tree = mount_at(Path(wanted.source), self._table)
+        root = "/" if of_tree is None else of_tree.root
+        return (mount.root, mount.device) == (root, f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}")
 
     def sync(self, reservation: str, uid: int, gid: int, deadline: float) -> str:
         """Writes out what the node has of it, with the rights of its user: root is nobody there. What failed; "" if
@@ -158,6 +193,11 @@ class NodeMounts:
         and is to be synced once more and detached. What is in the way at the deadline, "" if nothing is.
         """
         place = self.place(reservation)
+        if self._site.is_known(reservation):
+            if said := self._site.unmount(reservation, place, lazy=False, deadline=deadline):
+                return f"it cannot be unmounted: {said}"
+            self._remove_place(place)
+            return ""
         while (mount := mount_at(place, self._table)) is not None:
             said = self._unmounter(place, False, deadline)
             if not self.is_mounted(reservation):
@@ -174,9 +214,17 @@ class NodeMounts:
     def detach(self, reservation: str, deadline: float) -> None:
         """Takes the mount from its place at once; what is open in it ends with its programs."""
         place = self.place(reservation)
+        if self._site.is_known(reservation):
+            self._site_must_go(reservation, deadline)
         while self.is_mounted(reservation):
             self._must_go(place, self._unmounter(place, True, deadline), deadline)
         self._remove_place(place)
+
+    def _site_must_go(self, reservation: str, deadline: float) -> None:
+        place = self.place(reservation)
+        while said := self._site.unmount(reservation, place, lazy=True, deadline=deadline):
+            self._must_go(place, said, deadline)
+            time.sleep(_SITE_POLL_SECONDS)
 
     def _must_go(self, place: Path, said: str, deadline: float) -> None:
         if said and time.monotonic() > deadline:
@@ -211,23 +259,6 @@ def _run(command: list[str], place: Path, deadline: float) -> None:
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise StorageError(f"it cannot be mounted: {words[-200:]}", str(place))
-
-
-def _unmount(place: Path, lazy: bool, deadline: float) -> str:
-    """By a process, which may be killed if the server does not answer. What it says, "" if it succeeds. Lazily nothing
-    is asked of the server.
-    """
-    command = [program_path("umount", "mount"), "-n", "-i", "-c", *(["-l"] if lazy else []), str(place)]
-    left = max(0.5, deadline - time.monotonic())
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=left, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "the server does not answer"
-    if done.returncode == 0:
-        return ""
-    return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][-200:]
 
 
 def _seal(place: Path, deadline: float) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import ProtocolError
+from forebay.errors import ForebayError, ProtocolError, UnsupportedError
 from forebay.workflows.files.agent_calls import AgentCalls
 from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
 
@@ -48,6 +48,30 @@ class PoolEngines:
         except (KeyError, TypeError, ValueError):
             raise ProtocolError(f"the agent of server {server} does not say what nodes mount", reservation) from None
 
+    def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
+        """Has a site's engine make the tree; idempotent. Raises as `FilesEngines.make_tree`.
+
+        Raises
+        ------
+        UnsupportedError
+            The reservation's home is another server.
+        """
+        if server := self._server(reservation):
+            raise UnsupportedError(f'files_driver = "commands" shows files of the manager\'s server, not of {server}')
+        self._own.make_tree(reservation, tree, capacity_bytes)
+
+    def check_tree(self, reservation: str) -> None:
+        """StorageError if a site's tree is not mounted at its home."""
+        self._own.check_tree(reservation)
+
+    def site_state(self, reservation: str) -> str:
+        """What a site's commands on nodes are told."""
+        return self._own.site_state(reservation)
+
+    def site_problems(self) -> dict[str, ForebayError]:
+        """What is wrong with a site's commands, by operation."""
+        return self._own.site_problems()
+
     def fence(self, reservation: str, nodes: Sequence[str]) -> None:
         """Takes these nodes' ways in, as `FilesEngines.fence`."""
         if not (server := self._server(reservation)):
@@ -62,13 +86,13 @@ class PoolEngines:
         elif nodes:
             self._ask(server, "release", reservation, nodes=list(nodes))
 
-    def stop(self, reservation: str) -> None:
-        """Takes all nodes' ways in."""
-        self._take_away("stop", reservation)
+    def stop(self, reservation: str, clean: Sequence[str] = ()) -> None:
+        """Takes all nodes' ways in; of these that have unmounted, a site's engine only releases them."""
+        self._take_away("stop", reservation, clean)
 
-    def close(self, reservation: str) -> None:
-        """Ends the engine, for all nodes."""
-        self._take_away("close", reservation)
+    def close(self, reservation: str, clean: Sequence[str] = ()) -> None:
+        """Ends the engine, for all nodes; `clean` as for `stop`."""
+        self._take_away("close", reservation, clean)
 
     def forget(self, reservation: str) -> None:
         """As `close`, of a reservation that goes for good."""
@@ -101,11 +125,11 @@ class PoolEngines:
             server = self.agents.server_showing(reservation)
         return server or ""
 
-    def _take_away(self, call: str, reservation: str) -> None:
+    def _take_away(self, call: str, reservation: str, *clean: Sequence[str]) -> None:
         if server := self._server(reservation):
             self._ask(server, call, reservation)
         else:
-            getattr(self._own, call)(reservation)
+            getattr(self._own, call)(reservation, *clean)
 
     def _ask(self, server: str, call: str, reservation: str, **values: Any) -> Any:
         seconds = CALL_OPERATIONS[call] * self._own.operation_seconds_max

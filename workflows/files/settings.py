@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
+from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.manager.core.configuration import check_table
 
 __all__ = ["FilesSettings"]
@@ -32,6 +33,7 @@ class FilesSettings:
     lease_seconds: float = 40.0  #: how long a node that is cut off keeps its locks
     begin_seconds_max: float = 120.0  #: how long the prolog waits for the manager and for the mounts
     end_seconds_max: float = 60.0  #: how long the epilog syncs and unmounts before the node counts as unclean
+    commands: SiteCommands | None = None  #: a site's own engine
 
     @property
     def home_address(self) -> str:
@@ -56,8 +58,13 @@ class FilesSettings:
         """
         if "files" not in tables:
             return None
-        kinds = {setting.name: type(setting.default) for setting in fields(cls)}
-        settings = cls(**check_table(tables["files"], "files", kinds, path))
+        table = tables["files"]
+        kinds = {setting.name: type(setting.default) for setting in fields(cls) if setting.name != "commands"}
+        plain = {key: value for key, value in table.items() if key != "commands"} if isinstance(table, dict) else table
+        settings = cls(**check_table(plain, "files", kinds, path))
+        if "commands" in table:
+            commands = SiteCommands.from_table(table["commands"], settings.operation_seconds_max, path)
+            settings = replace(settings, commands=commands)
         if settings.server and not settings.server.rpartition(":")[2].isdecimal():
             raise InvalidArgumentError("[files] server must be HOST:PORT", str(path))
         match = _PORTS.fullmatch(settings.ports)

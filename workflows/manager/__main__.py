@@ -299,21 +299,28 @@ def _files_engines(
     InvalidArgumentError
         Something that it needs is not configured.
     """
-    pools = [pool.name for pool in reservations.pools.settings.pools.values() if pool.files_driver]
+    pools = {pool.files_driver: pool.name for pool in reservations.pools.settings.pools.values() if pool.files_driver}
     if not pools:
         return None
     path = configuration_file()
     tables = read_configuration(path)
     settings = FilesSettings.from_configuration(tables, path)
-    title = f"[pools.{pools[0]}] files_driver"
+    title = f"[pools.{next(iter(pools.values()))}] files_driver"
     if settings is None or not settings.home_address:
         raise InvalidArgumentError(f"{title} needs a table [files] with server or address", str(path))
     if not slurm.node_folder:
         raise InvalidArgumentError(f"{title} needs [slurm] node_folder", str(path))
-    if not files_image(tables, instance, path):
-        raise InvalidArgumentError(f'{title} needs files_image = "xfs"', str(path))
+    image = files_image(tables, instance, path)
+    if "nfs" in pools and not image:
+        raise InvalidArgumentError(f'[pools.{pools["nfs"]}] files_driver needs files_image = "xfs"', str(path))
+    if "commands" in pools and image:
+        raise InvalidArgumentError(
+            f'[pools.{pools["commands"]}] files_driver = "commands" needs files in folders, without files_image',
+            str(path),
+        )
     engines = FilesEngines(instance.root / "drivers", settings)
-    engines.check()
+    for driver in pools:
+        engines.check(driver)
     engines.begin()
 
     def server_of(reservation_id: str) -> str | None:

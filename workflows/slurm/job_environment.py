@@ -53,7 +53,7 @@ class JobEnvironment:
             if directives.private:
                 private = private_folder(files, job.token)
                 if shown:
-                    private = private_folder(self._mount_of(job.reservation), job.token)
+                    private = Path(self._settings.node_folder) / ".private" / job.token
                 elif self._settings.node_folder:
                     private = Path(self._settings.node_folder) / job.token
                 variables["DW_JOB_PRIVATE"] = f"{private}/"

@@ -23,6 +23,7 @@ from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, J
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.slurm.namespaces import make_private_folders
 
 __all__ = ["JobFiles"]
 
@@ -55,13 +56,18 @@ class JobFiles:
 
     def are_shown(self, reservation: str) -> bool:
         """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
-        row = self._database.reservation(reservation) if reservation else None
-        return row is not None and self.reaches(row)
+        return bool(self._driver_of(self._database.reservation(reservation) if reservation else None))
+
+    def _driver_of(self, reservation: ReservationRow | None) -> str:
+        """What shows its files on the nodes of jobs; "": nothing does."""
+        if self.engines is None or reservation is None:
+            return ""
+        pool = self._reservations.pools.settings.pools.get(reservation.pool)
+        return "" if pool is None else pool.files_driver
 
     def reaches(self, reservation: ReservationRow) -> bool:
-        """As `are_shown`, of a row."""
-        pool = self._reservations.pools.settings.pools.get(reservation.pool)
-        return self.engines is not None and pool is not None and bool(pool.files_driver)
+        """Files of another server's reservation can be mounted on the manager's node."""
+        return self._driver_of(reservation) == "nfs"
 
     def open_for_stages(self, reservation: ReservationRow) -> Wanted:
         """Opens the files of another server's reservation for stages on the manager's node; idempotent. Raises as the
@@ -100,6 +106,17 @@ class JobFiles:
         names = [job.reservation, *directives.persistents]
         return [name for name in names if self.are_shown(name)]
 
+    def make_trees(self, job: JobRow, directives: Directives) -> None:
+        """Has a site's engine make what is to be shown, before anything is staged in; idempotent. Raises as the driver
+        does.
+        """
+        for name in self.shown_of(job, directives):
+            if self._driver_of(self._database.reservation(name)) == "commands":
+                info = self._reservations.info(name)
+                with self._turns.of(info.id):
+                    assert self.engines is not None
+                    self.engines.make_tree(info.id, Path(info.files_path), info.files_bytes)
+
     def open(self, job: JobRow, directives: Directives, nodes: Mapping[str, str]) -> None:
         """Opens them for these nodes, by their addresses; idempotent. Raises as the driver does."""
         for name in self.shown_of(job, directives):
@@ -107,6 +124,8 @@ class JobFiles:
             with self._turns.of(info.id):
                 assert self.engines is not None
                 mounts = self.engines.open(info.id, Path(info.files_path), nodes)
+                if name == job.reservation and directives.private:
+                    make_private_folders(Path(info.files_path), nodes, job.owner_uid, job.owner_gid)
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 
@@ -121,7 +140,8 @@ class JobFiles:
         job = self._jobs.current(token)
         if job is None or job.state.is_final:
             return {"state": "none"}
-        if not self.shown_of(job, Directives.from_json(job.directives)):
+        directives = Directives.from_json(job.directives)
+        if not self.shown_of(job, directives):
             return {"state": "none"}
         if job.state in _BEFORE_RUN:
             return {"state": "wait"}
@@ -144,17 +164,28 @@ class JobFiles:
             "uid": job.owner_uid,
             "gid": job.owner_gid,
             "striped": striped if any(row.reservation_id == striped for row in rows) else "",
-            "mounts": [
-                {
-                    "id": row.reservation_id,
-                    "source": row.source,
-                    "port": row.port,
-                    "tree": row.tree,
-                    "home": self._home_of(row.reservation_id),
-                }
-                for row in rows
-            ],
+            "private": directives.private,
+            "mounts": [self._mount_of(row) for row in rows],
         }
+
+    def _mount_of(self, row: JobNodeRow) -> dict[str, Any]:
+        """What the node mounts; for a site's engine also what its command is told."""
+        reservation = next(iter(self._database.reservations_of_ids([row.reservation_id])), None)
+        mount = {
+            "id": row.reservation_id,
+            "source": row.source,
+            "port": row.port,
+            "tree": row.tree,
+            "home": "" if reservation is None else reservation.server,
+        }
+        if reservation is not None and self._driver_of(reservation) == "commands":
+            assert self.engines is not None
+            mount["site"] = {
+                "incarnation": self.engines.incarnation,
+                "capacity_bytes": reservation.files_bytes,
+                "state": self.engines.site_state(row.reservation_id),
+            }
+        return mount
 
     def report(self, token: str, run: int, node: str, state: str, reason: str) -> dict[str, Any]:
         """What a node says of itself: "mounted", "failed", "clean" or "unclean". An unclean one is fenced when this
@@ -201,13 +232,15 @@ class JobFiles:
                 rows = [row for row in self._of(job) if row.reservation_id == reservation_id]
                 others = self._nodes_of_others(job, reservation_id)
                 in_use = bool(others) or reservation_id in self._staged
-                if not in_use and self.engines is not None:
-                    self.engines.stop(reservation_id)  # the fence for all, whatever nodes have said
-                self._fence([row for row in rows if not row.state.has_let_go], "")
                 # Unless another job uses the same way in.
                 clean = [row.node for row in rows if row.state is JobNodeState.CLEAN and row.node not in others]
-                if in_use and self.engines is not None:
-                    self.engines.release(reservation_id, clean)
+                if not in_use and self.engines is not None:
+                    self.engines.stop(reservation_id, clean)  # the fence for all, whatever nodes have said
+                self._fence([row for row in rows if not row.state.has_let_go], "")
+                if self.engines is not None:
+                    if in_use:
+                        self.engines.release(reservation_id, clean)
+                    self.engines.check_tree(reservation_id)
         return self.unclean(job)
 
     def unclean(self, job: JobRow) -> list[str]:
@@ -249,7 +282,7 @@ class JobFiles:
                 if not self._needed(reservation_id):
                     _log.warning("files of %s are shown to no job any more", reservation_id)
                     try:
-                        self.engines.close(reservation_id)
+                        self.engines.close(reservation_id, self._clean_nodes(reservation_id))
                     except ForebayError as error:
                         _log.warning("files of %s: %s", reservation_id, error)
         self.engines.forget_all_but({row.id for row in self._database.reservations()})
@@ -269,10 +302,15 @@ class JobFiles:
             Finding(
                 Severity.PROBLEM,
                 f"files of reservation {reservation_id}",
-                "nodes of jobs wait for their NFS server, which does not run. The manager starts it again and again, "
-                f"or the agent of its server does; ROOT/drivers/{reservation_id}/ganesha.log there says why that fails",
+                "nodes of jobs wait for their engine, which does not run. The manager starts it again and again, or "
+                f"the agent of its server does; ganesha.log or commands.log in ROOT/drivers/{reservation_id} there "
+                "says why that fails",
             )
             for reservation_id in engines.ended()
+        ]
+        ended += [
+            Finding(Severity.PROBLEM, f"[files.commands] {operation}", str(error))
+            for operation, error in engines.site_problems().items()
         ]
         rows = [row for row in self._database.reservations() if row.server and row.files_bytes]
         servers = {row.server for row in rows if self.are_shown(row.name)}
@@ -330,15 +368,22 @@ class JobFiles:
             return True
         return any(self._is_in_use(row) for row in self._table.of_reservation(reservation_id))
 
+    def _clean_nodes(self, reservation_id: str) -> list[str]:
+        """Nodes whose jobs have all let go, the last one clean: a job that is over may not be settled yet."""
+        rows: dict[str, list[JobNodeRow]] = {}
+        for row in sorted(self._table.of_reservation(reservation_id), key=lambda row: row.job_id):
+            rows.setdefault(row.node, []).append(row)
+        return [
+            node
+            for node, of_node in rows.items()
+            if of_node[-1].state is JobNodeState.CLEAN and all(row.state.has_let_go for row in of_node)
+        ]
+
     def _is_in_use(self, row: JobNodeRow) -> bool:
         if row.state.has_let_go:
             return False
         job = self._jobs.numbered(row.job_id)
         return job is not None and not job.state.is_final
-
-    def _home_of(self, reservation_id: str) -> str:
-        """The name of the home's server; "" for the manager's."""
-        return next((row.server for row in self._database.reservations_of_ids([reservation_id])), "")
 
 
 def _listed(nodes: dict[str, str]) -> str:

@@ -136,16 +136,20 @@ class JobMaking:
         for name in directives.persistents:
             self._persistents.attach(name, holder, job.owner_uid)
         if not job.capacity_bytes:
+            self._files.make_trees(job, directives)
             return
         info = self._reservations.create(request, queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
+        self._files.make_trees(job, directives)
+        shown = self._files.are_shown(job.reservation)
         make_namespaces(
             Path(info.files_path),
             job.token,
             job.owner_uid,
             job.owner_gid,
             private=directives.private,
-            prolog=bool(self._settings.node_folder) and not self._files.are_shown(job.reservation),
+            prolog=bool(self._settings.node_folder) and not shown,
+            shown=shown,
         )
 
     def _request(self, job: JobRow, pool: str, account: str) -> ReservationRow:

@@ -198,7 +198,7 @@ class SlurmJobs:
             if nodes is None and (directives.private or self.settings.nodes or shown):
                 nodes = tuple(parse_node_names((await known_job(self.settings.squeue, token)).nodes))
             try:
-                self._check_nodes(directives, nodes or (), shown)
+                self._check_nodes(directives, nodes or ())
                 if shown:
                     addresses = await node_addresses(self.settings.sinfo, nodes or ())
                     await in_thread(self.job_files.open, job, directives, addresses)
@@ -338,12 +338,7 @@ class SlurmJobs:
         if directives.note and not await comment_on(self.settings.scontrol, token, f"forebay: {directives.note}"):
             _log.warning("job %s: Slurm takes no comment: %s", token, directives.note)
 
-    def _check_nodes(self, directives: Directives, nodes: tuple[str, ...], shown: list[str]) -> None:
-        if directives.private and len(nodes) > 1 and shown:
-            raise InvalidArgumentError(
-                f"access_mode=private works on one node where files are mounted, and the job has {len(nodes)}; ask for "
-                "one node, or use striped. `scontrol release` runs the job again"
-            )
+    def _check_nodes(self, directives: Directives, nodes: tuple[str, ...]) -> None:
         if directives.private and len(nodes) > 1 and not self.settings.node_folder:
             raise InvalidArgumentError(
                 f"access_mode=private works on one node here, and the job has {len(nodes)}; ask for one node, or use "

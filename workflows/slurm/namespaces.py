@@ -2,7 +2,7 @@
 """The folders of a job's scratch, side by side in the files of its reservation.
 
     files/JOB/            what the nodes share; $DW_JOB_STRIPED
-    files/private/NODE/   each node's own, with a prolog, which makes it
+    files/private/NODE/   each node's own, with a prolog, which makes it; where nodes mount files, pre_run does
     files/private/JOB/    that of the only node, without a prolog; $DW_JOB_PRIVATE
 
 The job's user owns these folders and not the one above them. So `rm -rf $DW_JOB_STRIPED` empties the scratch and leaves
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forebay.errors import StorageError
 
-__all__ = ["make_namespaces", "private_folder", "striped_folder"]
+__all__ = ["make_namespaces", "make_private_folders", "private_folder", "striped_folder"]
 
 _PRIVATE = "private"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,8 +34,11 @@ def private_folder(files: Path, name: str) -> Path:
     return files / _PRIVATE / name
 
 
-def make_namespaces(files: Path, token: str, uid: int, gid: int, *, private: bool, prolog: bool) -> None:
-    """Makes them; idempotent. `private`: also private scratch. `prolog`: each node makes its own.
+def make_namespaces(
+    files: Path, token: str, uid: int, gid: int, *, private: bool, prolog: bool, shown: bool = False
+) -> None:
+    """Makes them; idempotent. `private`: also private scratch. `prolog`: each node makes its own. `shown`: those of
+    nodes are made when the nodes are known.
 
     Raises
     ------
@@ -50,11 +53,24 @@ def make_namespaces(files: Path, token: str, uid: int, gid: int, *, private: boo
             _make(top, token, owner, 0o770)
             if private:
                 _make(top, _PRIVATE, owner if prolog else (0, gid), 0o700 if prolog else 0o711)
-            if private and not prolog:
-                with _opened(_PRIVATE, top) as folder:
-                    _make(folder, token, owner, 0o700)
     except OSError as error:
-        raise StorageError(f"the job's scratch cannot be made: {error.strerror}", str(files)) from None
+        raise _failure(error, files) from None
+    if private and not prolog and not shown:
+        make_private_folders(files, (token,), uid, gid)
+
+
+def make_private_folders(files: Path, names: Iterable[str], uid: int, gid: int) -> None:
+    """Private scratch of the job's user by these names; idempotent. Raises as `make_namespaces`."""
+    try:
+        with _opened(str(files)) as top, _opened(_PRIVATE, top) as folder:
+            for name in names:
+                _make(folder, name, (uid, gid), 0o700)
+    except OSError as error:
+        raise _failure(error, files) from None
+
+
+def _failure(error: OSError, files: Path) -> StorageError:
+    return StorageError(f"the job's scratch cannot be made: {error.strerror}", str(files))
 
 
 def _make(parent: int, name: str, owner: tuple[int, int], mode: int) -> None:

@@ -2,7 +2,8 @@
 """Prolog and epilog of a node that mounts jobs' files: what `forebay job-begin` and `job-end` do where the
 configuration has `[files] server`.
 
-The prolog asks the manager as root, mounts, and links `node_folder/JOB`. The epilog writes out, unmounts, and says so.
+The prolog asks the manager as root, mounts, and links `node_folder/JOB`, for private scratch also
+`node_folder/.private/JOB`. The epilog writes out, unmounts, and says so.
 What it cannot do in time it says, too: the manager then fences this node, and the mount is taken away. Both end in
 bounded time, whatever the manager and the servers do.
 """
@@ -26,10 +27,12 @@ from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
+from forebay.workflows.files.commands.site_mounts import SiteWanted
 from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.configuration import configuration_file, read_configuration
+from forebay.workflows.slurm.namespaces import private_folder, striped_folder
 from forebay.workflows.slurm.processes import job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.staging.publication import write_whole
@@ -76,7 +79,7 @@ class NodeFiles:
         instance = Instance.below(str(tables["root"])) if "root" in tables else Instance.current()
         return cls(
             node,
-            NodeMounts(Path(slurm.node_folder)),
+            NodeMounts(Path(slurm.node_folder), node=node, commands=settings.commands),
             settings,
             slurm.scontrol,
             lambda: ManagerClient(instance),
@@ -106,7 +109,7 @@ class NodeFiles:
                 for mount in answer["mounts"]:
                     self.mounts.mount(self._wanted(mount), deadline)
                 fail_point("node.begin.mounted")
-                links = [self._link(job, answer["striped"])] if answer["striped"] else []
+                links = self._make_links(job, answer)
         except ForebayError as error:
             self._report(job, answer, "failed", error.what)
             raise
@@ -128,11 +131,12 @@ class NodeFiles:
         answer = self._known_answer(job)
         if answer is None:  # the node was started anew, or the prolog found nothing
             return []
-        removed = self._remove_link(job)
-        mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_mounted(mount["id"])]
+        removed = self._remove_links(job)
+        mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_there(mount["id"])]
         # The kernel tells once that something could not be written: whoever was told may have been killed.
         said = ["an epilog before this one was killed"] if answer.get("ending") else []
         self._keep_answer(job, answer | {"ending": True})
+        said += [self.mounts.what_changed(mount["id"]) for mount in answer["mounts"]]
         said += [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
         fail_point("node.end.synced")
         if not any(said):
@@ -206,28 +210,42 @@ class NodeFiles:
     def _wanted(self, mount: dict[str, Any]) -> Wanted:
         if self.home is not None and self.home == mount.get("home", ""):
             return Wanted(str(mount["id"]), str(mount["tree"]), 0)
-        return Wanted(str(mount["id"]), str(mount["source"]), int(mount["port"]))
+        source, site = str(mount["source"]), mount.get("site")
+        wanted = None
+        if site is not None:
+            wanted = SiteWanted(int(site["incarnation"]), int(site["capacity_bytes"]), source, str(site["state"]))
+        return Wanted(str(mount["id"]), source, int(mount["port"]), wanted)
 
-    def _link(self, job: str, reservation: str) -> str:
-        """`node_folder/JOB`, to the job's folder in what is mounted now."""
+    def _make_links(self, job: str, answer: dict[str, Any]) -> list[str]:
+        """To the job's folders in what is mounted now."""
+        if not (reservation := answer["striped"]):
+            return []
         if not self.mounts.is_mounted(reservation):
             raise StorageError(f"the files of job {job} are not mounted any more", str(self.mounts.folder))
-        link = self.mounts.folder / job
-        made = self.mounts.folder / f".{job}.new"
-        try:
-            made.unlink(missing_ok=True)
-            made.symlink_to(self.mounts.place(reservation) / job)
-            made.replace(link)
-        except OSError as error:
-            raise StorageError(f"the job's link cannot be made: {error.strerror}", str(link)) from None
-        return str(link)
+        files = self.mounts.place(reservation)
+        striped, private = self._links(job)
+        targets = {striped: striped_folder(files, job)}
+        if answer.get("private"):
+            targets[private] = private_folder(files, self.node)
+        for link, target in targets.items():
+            made = link.with_name(f".{job}.new")
+            try:
+                made.unlink(missing_ok=True)
+                made.symlink_to(target)
+                made.replace(link)
+            except OSError as error:
+                raise StorageError(f"the job's link cannot be made: {error.strerror}", str(link)) from None
+        return [str(link) for link in targets]
 
-    def _remove_link(self, job: str) -> list[str]:
-        link = self.mounts.folder / job
-        if not link.is_symlink():
-            return []
-        link.unlink(missing_ok=True)
-        return [str(link)]
+    def _remove_links(self, job: str) -> list[str]:
+        there = [link for link in self._links(job) if link.is_symlink()]
+        for link in there:
+            link.unlink(missing_ok=True)
+        return [str(link) for link in there]
+
+    def _links(self, job: str) -> tuple[Path, Path]:
+        """Those of the striped and of the private scratch: the same on every node."""
+        return self.mounts.folder / job, self.mounts.folder / ".private" / job
 
     @property
     def _answers(self) -> Path:

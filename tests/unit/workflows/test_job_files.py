@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from forebay.errors import NotFoundError, PermissionDeniedError, StorageError
+from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, StorageError
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
@@ -21,6 +22,7 @@ from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import Pool
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles
+from forebay.workflows.slurm.namespaces import make_namespaces
 
 NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 
@@ -32,6 +34,10 @@ class Engines:
         self.calls: list[tuple[str, ...]] = []
         self.running: set[str] = set()
         self.fails = False
+        self.lacks_tree = False
+        self.clean: list[str] = []
+        self.problems: dict[str, ForebayError] = {}
+        self.incarnation = 3
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -50,11 +56,26 @@ class Engines:
         if nodes:
             self._note("release", reservation, *nodes)
 
-    def stop(self, reservation: str) -> None:
+    def stop(self, reservation: str, clean: Sequence[str] = ()) -> None:
         self._note("stop", reservation)
+        self.clean = list(clean)
 
-    def close(self, reservation: str) -> None:
+    def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
+        self._note("make_tree", reservation, str(tree), str(capacity_bytes))
+
+    def check_tree(self, reservation: str) -> None:
+        if self.lacks_tree:
+            raise StorageError("the engine's tree is not mounted here", reservation)
+
+    def site_state(self, reservation: str) -> str:
+        return "told"
+
+    def site_problems(self) -> dict[str, ForebayError]:
+        return self.problems
+
+    def close(self, reservation: str, clean: Sequence[str] = ()) -> None:
         self._note("close", reservation)
+        self.clean = list(clean)
         self.running.discard(reservation)
 
     def forget(self, reservation: str) -> None:
@@ -84,10 +105,14 @@ def engines() -> Engines:
 
 @pytest.fixture
 def files(database: Database, engines: Engines) -> JobFiles:
-    pools = {"": Pool("default", files_driver="nfs"), "plain": Pool("plain")}
+    pools = {
+        "": Pool("default", files_driver="nfs"),
+        "plain": Pool("plain"),
+        "site": Pool("site", files_driver="commands"),
+    }
 
     def info(name: str) -> SimpleNamespace:
-        return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files")
+        return SimpleNamespace(id=f"id-{name}", files_path=f"/root/{name}/files", files_bytes=1)
 
     reservations = SimpleNamespace(info=info, pools=SimpleNamespace(settings=SimpleNamespace(pools=pools)))
     return JobFiles(database, cast(Reservations, reservations), cast(PoolEngines, engines))
@@ -297,3 +322,83 @@ def test_a_node_that_was_fenced_before_a_job_came_is_not_drained_by_its_prolog(
     # Its own files are there all the same.
     answer = files.answer("19", "n1")
     assert ([mount["id"] for mount in answer["mounts"]], answer["striped"]) == (["id-job19"], "id-job19")
+
+
+def test_a_sites_engine_makes_its_tree_before_anything_is_staged_in(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = job(database, "17", pool="site")
+    files.make_trees(row, Directives.from_json(row.directives))
+    assert engines.calls == [("make_tree", "id-job17", "/root/job17/files", "1")]
+    other = job(database, "18")
+    files.make_trees(other, Directives.from_json(other.directives))
+    assert len(engines.calls) == 1
+
+
+def test_the_answer_of_a_sites_engine_has_the_incarnation_and_what_its_commands_keep(
+    database: Database, files: JobFiles
+) -> None:
+    run(database, files, job(database, "17", pool="site"))
+    (mount,) = files.answer("17", "n1")["mounts"]
+    assert mount["site"] == {"incarnation": 3, "capacity_bytes": 1, "state": "told"}
+
+
+def test_the_end_of_a_job_says_which_nodes_need_no_fence(database: Database, files: JobFiles, engines: Engines) -> None:
+    row = run(database, files, job(database, "17", pool="site"))
+    files.report("17", 1, "n1", "clean", "")
+    assert files.settle(row) == ["n2"]
+    assert engines.clean == ["n1"]
+
+
+def test_nothing_is_copied_from_below_a_tree_that_is_not_mounted(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    row = run(database, files, job(database, "17", pool="site"))
+    engines.lacks_tree = True
+    with pytest.raises(StorageError, match="not mounted here"):
+        files.settle(row)
+
+
+def test_the_doctor_names_a_command_that_is_not_there(files: JobFiles, engines: Engines) -> None:
+    engines.problems = {"fence": StorageError("another user may change this program", "/opt/fence")}
+    (finding,) = files.findings()
+    assert finding.where == "[files.commands] fence"
+    assert "another user may change" in finding.what
+
+
+def test_each_node_gets_private_scratch_beside_the_striped_one(
+    database: Database, files: JobFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = job(database, "17")
+    owner = (os.getuid(), os.getgid())
+    row = replace(row, owner_uid=owner[0], owner_gid=owner[1])
+    info = SimpleNamespace(id="id-job17", files_path=str(tmp_path), files_bytes=1)
+    monkeypatch.setattr(files._reservations, "info", lambda _: info)
+    make_namespaces(tmp_path, "17", *owner, private=True, prolog=False, shown=True)
+    directives = Directives(capacity_bytes=1, private=True)
+    files.open(row, directives, NODES)
+    files.open(row, directives, NODES)
+    assert sorted(path.name for path in (tmp_path / "private").iterdir()) == ["n1", "n2"]
+    assert (tmp_path / "private" / "n1").stat().st_mode & 0o777 == 0o700
+    assert list((tmp_path / "17").iterdir()) == []
+    JobTable(database).change(row.id, state=JobState.RUNNING, directives=directives.as_json())
+    assert files.answer("17", "n1")["private"] is True
+
+
+def test_stages_on_the_managers_node_reach_no_sites_tree_of_another_server(database: Database, files: JobFiles) -> None:
+    job(database, "17")
+    job(database, "18", pool="site")
+    rows = [database.reservation(name) for name in ("job17", "job18")]
+    assert [row is not None and files.reaches(row) for row in rows] == [True, False]
+    assert files.are_shown("job18")
+
+
+def test_a_sweep_before_the_end_of_a_job_does_not_have_clean_nodes_fenced(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    run(database, files, job(database, "17", pool="site"))
+    for node in NODES:
+        files.report("17", 1, node, "clean", "")
+    files.reconcile()
+    assert engines.calls == [("close", "id-job17")]
+    assert sorted(engines.clean) == ["n1", "n2"]

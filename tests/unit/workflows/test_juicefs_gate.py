@@ -25,7 +25,7 @@ from forebay.errors import (
 from forebay.workflows.files.juicefs.door import listener
 from forebay.workflows.files.juicefs.forwarder import Forwarder
 from forebay.workflows.files.juicefs.gate import Gate
-from forebay.workflows.files.juicefs.part_state import HOME_NUMBER, Node, PartState, permit_in, write_part
+from forebay.workflows.files.juicefs.part_state import HOME_NUMBER, PART_STATE, Node, PartState, permit_in
 from forebay.workflows.files.juicefs.permit_proof import Target, derived, let_pass, prove_as_gate, prove_as_node
 from forebay.workflows.files.juicefs.relay import Relay
 from tests.slurm.cluster import wait_for
@@ -256,7 +256,7 @@ def test_pairs_that_are_over_are_forgotten() -> None:
 def state(tmp_path: Path) -> PartState:
     nodes = {"n1": Node(7), "n2": Node(8, fenced=True)}
     made = PartState("id", 1, 3, 4, "/tree", "uuid", "127.0.0.1", 700, _KEY, 1 << 30, nodes=nodes)
-    write_part(tmp_path, made)
+    PART_STATE.write(tmp_path, made)
     return made
 
 

@@ -139,8 +139,17 @@ def test_a_job_is_mounted_linked_and_both_go_again(node: NodeFiles, kernel: Kern
     assert node.end("17") == []
     assert kernel.mounted == {}
     assert [report[3:] for report in manager.reports] == [("mounted", ""), ("mounted", ""), ("clean", "")]
-    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", "lock"]
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", ".private", "lock"]
     assert (node.mounts.folder / ".answers").stat().st_mode & 0o777 == 0o700
+
+
+def test_private_scratch_is_this_nodes_own_behind_the_same_path(node: NodeFiles, manager: Manager) -> None:
+    manager.answers = [mounts_answer() | {"private": True}]
+    private = node.mounts.folder / ".private" / "17"
+    assert node.begin("17") == [str(node.mounts.folder / "17"), str(private)]
+    assert os.readlink(private) == f"{node.mounts.folder}/.mounts/{FIRST}/private/n1"
+    assert node.end("17") == [str(node.mounts.folder / "17"), str(private)]
+    assert list(private.parent.iterdir()) == []
 
 
 def test_a_job_without_files_needs_nothing(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
@@ -328,7 +337,7 @@ def test_a_killed_prolog_or_epilog_is_made_good(
     assert kernel.mounted == {}
     killed = ("unclean", "an epilog before this one was killed")
     assert manager.reports[-1][3:] == (killed if place in _END else ("clean", ""))
-    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", "lock"]
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", ".private", "lock"]
 
 
 def test_a_server_that_has_joined_is_home_by_its_name_whatever_a_manager_has_left_there(tmp_path: Path) -> None:

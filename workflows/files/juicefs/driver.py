@@ -25,12 +25,12 @@ from forebay.errors import (
     DisconnectedError,
     InvalidArgumentError,
     NotFoundError,
-    PermissionDeniedError,
     RefusedError,
     StorageError,
 )
 from forebay.fail_point import fail_point
 from forebay.workflows.files.daemons import end_daemons
+from forebay.workflows.files.driver_checks import check_nodes, check_reservation, room_of
 from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.home_server import file_system_of, free_port, is_alive
 from forebay.workflows.files.juicefs import names_server
@@ -38,15 +38,13 @@ from forebay.workflows.files.juicefs.engine_program import installed_program
 from forebay.workflows.files.juicefs.gate import ask_gate
 from forebay.workflows.files.juicefs.keeper import WANTED_NAME
 from forebay.workflows.files.juicefs.part_daemons import PartDaemons
-from forebay.workflows.files.juicefs.part_state import HOME_NUMBER, HOME_PART, Node, PartState, read_part, write_part
+from forebay.workflows.files.juicefs.part_state import HOME_NUMBER, HOME_PART, PART_STATE, Node, PartState
 from forebay.workflows.files.juicefs.room_plan import image_bytes
 
 __all__ = ["PARTS_MAX", "JuicefsDriver"]
 
 #: The last number of an address of the loopback network is the part's; Redis has 254.
 PARTS_MAX = 250
-_ID = re.compile(r"[0-9a-f-]{8,64}")
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _KEY = re.compile(r"[0-9a-f]{32}")
 #: What of a file system is not for files.
 _FILE_SYSTEM_SHARE = 50
@@ -80,10 +78,7 @@ class JuicefsDriver:
         BusyError
             No port is free.
         """
-        if os.geteuid() != 0:
-            raise PermissionDeniedError("files are shown on other nodes by instances that root runs")
-        if _ID.fullmatch(self.reservation) is None:
-            raise InvalidArgumentError("this is no reservation's uuid")
+        check_reservation(self.reservation)
         if not 2 <= parts <= PARTS_MAX or not 0 <= self.part < parts:
             raise InvalidArgumentError(f"there are 2 to {PARTS_MAX} parts; one server needs no juicefs")
         if (self.part == HOME_PART) == bool(key) or (key and _KEY.fullmatch(key) is None):
@@ -117,7 +112,7 @@ class JuicefsDriver:
                         capacity_bytes,
                     )
                     fail_point("files.prepare.part")
-                    write_part(self.folder, state)
+                    PART_STATE.write(self.folder, state)
             known = (state.tree, state.file_system, state.part, state.parts_count, state.capacity_bytes)
             if known != (str(tree), file_system, self.part, parts, capacity_bytes) or (key and key != state.key):
                 raise RefusedError("another part was prepared here before", str(tree))
@@ -170,9 +165,8 @@ class JuicefsDriver:
         InvalidArgumentError
             A node's name or number is none.
         """
+        check_nodes(nodes)
         for node, number in nodes.items():
-            if _NODE.fullmatch(node) is None:
-                raise InvalidArgumentError(f'"{node[:80]}" is no name of a node')
             if (number is None) != (self.part == HOME_PART) or (number is not None and number <= HOME_NUMBER):
                 raise InvalidArgumentError("the home gives numbers, and the other parts are told them", node)
         with self._locked():
@@ -184,7 +178,7 @@ class JuicefsDriver:
                     known = None
                 if known is None:
                     state.nodes[node] = Node(nodes[node] or self._next_number(state))
-            write_part(self.folder, state)
+            PART_STATE.write(self.folder, state)
             fail_point("files.admit.part")
             if self.part != HOME_PART:
                 return {"numbers": {node: state.nodes[node].number for node in nodes}}
@@ -213,11 +207,7 @@ class JuicefsDriver:
     def usage(self) -> dict[str, Any]:
         """Bytes of the part's file system."""
         with self._locked():
-            room = os.statvfs(self._state().tree)
-        return {
-            "used_bytes": (room.f_blocks - room.f_bfree) * room.f_frsize,
-            "free_bytes": room.f_bavail * room.f_frsize,
-        }
+            return room_of(self._state().tree)
 
     def stop(self) -> dict[str, Any]:
         """Ends the daemons, and with them every node's way in; idempotent. The blocks stay."""
@@ -225,7 +215,7 @@ class JuicefsDriver:
             with contextlib.suppress(NotFoundError, CorruptError):
                 state = self._state()
                 state.nodes = {node: replace(known, fenced=True) for node, known in state.nodes.items()}
-                write_part(self.folder, state)
+                PART_STATE.write(self.folder, state)
                 fail_point("files.stop.part")
             self._daemons.end()
             return {}
@@ -249,7 +239,7 @@ class JuicefsDriver:
             there = [node for node in nodes if node in state.nodes]
             for node in there:
                 state.nodes[node] = replace(state.nodes[node], fenced=True)
-            write_part(self.folder, state)
+            PART_STATE.write(self.folder, state)
             fail_point("files.fence.part")
             if there:
                 self._take_away(state, there)
@@ -259,7 +249,7 @@ class JuicefsDriver:
         """The ways in of nodes that the state says are fenced, or that get another number."""
         for node in nodes:
             state.nodes[node] = replace(state.nodes[node], fenced=True)
-        write_part(self.folder, state)
+        PART_STATE.write(self.folder, state)
         numbers = [state.nodes[node].number for node in nodes]
         if self.part == HOME_PART:
             names_server.write_users(self._daemons.users, state)
@@ -275,7 +265,7 @@ class JuicefsDriver:
         fail_point("files.fence.gate")
         for node in nodes:
             del state.nodes[node]
-        write_part(self.folder, state)
+        PART_STATE.write(self.folder, state)
         if self.part == HOME_PART:
             # Of what they have sent, blocks may be left that no file has.
             (self.folder / WANTED_NAME).touch(mode=0o600)
@@ -329,13 +319,13 @@ class JuicefsDriver:
             state.parts = given
             # It has the old addresses.
             end_daemons(self._daemons.mark("forwarder"), self.deadline)
-            write_part(self.folder, state)
+            PART_STATE.write(self.folder, state)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         return locked_folder(self.folder, self.deadline)
 
     def _state(self) -> PartState:
-        state = read_part(self.folder, self.incarnation)
+        state = PART_STATE.read(self.folder, self.incarnation)
         if (state.reservation, state.part) != (self.reservation, self.part):
             raise RefusedError("another part was prepared here", str(self.folder))
         return state

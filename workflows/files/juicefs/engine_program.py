@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 from forebay.errors import CorruptError, InvalidArgumentError, StorageError, UnsupportedError
+from forebay.workflows.files.root_programs import check_root_runs
 
 __all__ = ["VERSION", "install_program", "installed_program", "link_program", "program_folder", "program_version"]
 
@@ -54,7 +54,7 @@ def installed_program(folder: Path | None = None) -> Path:
         real = path.resolve(strict=True)
     except OSError:
         raise UnsupportedError("juicefs is not installed; run `forebay install-juicefs`", str(path)) from None
-    _check_owners(real)
+    check_root_runs(real)
     return real
 
 
@@ -98,7 +98,7 @@ def link_program(program: Path, folder: Path | None = None) -> Path:
         real = program.resolve(strict=True)
     except OSError as error:
         raise InvalidArgumentError(f"there is no such program: {error.strerror}", str(program)) from None
-    _check_owners(real)
+    check_root_runs(real)
     version = program_version(real)
     if version < _OLDEST:
         raise InvalidArgumentError("this juicefs is too old: the driver was tried with 1.4", str(program))
@@ -191,12 +191,3 @@ def _made(folder: Path) -> Path:
     except OSError as error:
         raise StorageError(f"the folder cannot be made: {error.strerror}", str(folder)) from None
     return folder
-
-
-def _check_owners(program: Path) -> None:
-    """Up to the root every folder is root's or ours, and nobody else may write there but where names are protected."""
-    for path in (program, *program.parents):
-        status = path.stat()
-        others = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-        if status.st_uid not in (0, os.geteuid()) or (others and not status.st_mode & stat.S_ISVTX):
-            raise StorageError("another user may change this program, or its folder; root does not run it", str(path))

@@ -20,13 +20,14 @@ from typing import Any
 from forebay.errors import CorruptError, InvalidArgumentError, NoSpaceError, StorageError
 from forebay.fail_point import fail_point
 from forebay.workflows.files.daemons import end_daemons, find_daemons, last_words, program_path, start_daemon
-from forebay.workflows.files.driver_state import STATE_NAME, locked_folder
+from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.home_server import is_alive
 from forebay.workflows.files.juicefs.engine_commands import NAME, LoopbackNet, mount_command
 from forebay.workflows.files.juicefs.engine_program import installed_program
 from forebay.workflows.files.juicefs.forwarder import listens, ways_of
 from forebay.workflows.files.juicefs.names_server import node_user
 from forebay.workflows.files.mounts import mount_at
+from forebay.workflows.files.state_file import STATE_NAME
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["NodeMount"]

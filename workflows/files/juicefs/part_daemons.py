@@ -25,7 +25,7 @@ from forebay.workflows.files.juicefs.door import connected
 from forebay.workflows.files.juicefs.engine_commands import LoopbackNet, format_command, run_engine
 from forebay.workflows.files.juicefs.engine_program import installed_program
 from forebay.workflows.files.juicefs.forwarder import listens, ways_of
-from forebay.workflows.files.juicefs.part_state import HOME_NUMBER, HOME_PART, PartState, write_part
+from forebay.workflows.files.juicefs.part_state import HOME_NUMBER, HOME_PART, PART_STATE, PartState
 from forebay.workflows.files.juicefs.permit_proof import Target, prove_as_node
 from forebay.workflows.files.juicefs.redis_client import RedisClient
 from forebay.workflows.files.juicefs.room_plan import compaction_bytes, files_max, reserve_bytes, slack_bytes
@@ -62,7 +62,7 @@ class PartDaemons:
         end_daemons(self.mark(name), self.deadline)
         state.daemons[name] = starters[name](state)
         fail_point(f"files.start.{name}")
-        write_part(self.folder, state)
+        PART_STATE.write(self.folder, state)
         return True
 
     def _start_blocks(self, state: PartState) -> str:
@@ -142,7 +142,7 @@ class PartDaemons:
         if not state.formatted:
             fail_point("files.start.formatted")
             state.formatted = True
-            write_part(self.folder, state)
+            PART_STATE.write(self.folder, state)
 
     def _call_format(self, state: PartState) -> None:
         net = self._net(state)

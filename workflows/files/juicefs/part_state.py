@@ -7,20 +7,15 @@ operation that was killed can be repeated, and daemons that are started again le
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import CorruptError, NotFoundError, RefusedError
-from forebay.workflows.files.driver_state import STATE_NAME
 from forebay.workflows.files.juicefs.permit_proof import derived
-from forebay.workflows.staging.publication import write_whole
+from forebay.workflows.files.state_file import StateFile
 
-__all__ = ["HOME_NUMBER", "HOME_PART", "Node", "PartState", "permit_in", "read_part", "write_part"]
+__all__ = ["HOME_NUMBER", "HOME_PART", "PART_STATE", "Node", "PartState", "permit_in"]
 
-_FORMAT = "forebay.files-part"
-_VERSION = 1
 #: The part on the home.
 HOME_PART = 0
 #: The number of the home itself, for what it does with juicefs: format, gc. Nodes' numbers begin after it.
@@ -64,49 +59,18 @@ class PartState:
         return self.secret(use, number).hex()[:32]
 
 
-def read_part(folder: Path, incarnation: int) -> PartState:
-    """The state, which from now on belongs to this incarnation.
-
-    Raises
-    ------
-    NotFoundError
-        Nothing was prepared here.
-    RefusedError
-        A newer incarnation was here: whoever asks has been replaced.
-    CorruptError
-        It is no state.
-    """
-    state = _read(folder / STATE_NAME)
-    if state.incarnation > incarnation:
-        raise RefusedError("a newer manager has taken over; this operation does nothing", str(folder))
-    if state.incarnation < incarnation:
-        state.incarnation = incarnation
-        write_part(folder, state)
-    return state
+def _from_fields(fields: dict[str, Any]) -> PartState:
+    fields["nodes"] = {name: Node(**values) for name, values in fields["nodes"].items()}
+    return PartState(**fields)
 
 
-def write_part(folder: Path, state: PartState) -> None:
-    """Replaces it; durable, and root's alone."""
-    document = {"format": _FORMAT, "version": _VERSION, **asdict(state)}
-    write_whole(folder / STATE_NAME, json.dumps(document, indent=1) + "\n", mode=0o600)
+#: Of a part.
+PART_STATE = StateFile("forebay.files-part", _from_fields, "a part", "this part was not prepared")
 
 
 def permit_in(state: Path, number: int) -> bytes | None:
     """The permit of a node, if it has one now."""
-    known = _read(state)
+    known = PART_STATE.peek(state)
     if number != HOME_NUMBER and not any(node.number == number and not node.fenced for node in known.nodes.values()):
         return None
     return known.secret("permit", number)
-
-
-def _read(path: Path) -> PartState:
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        if (fields.pop("format"), fields.pop("version")) != (_FORMAT, _VERSION):
-            raise ValueError("of another version")
-        fields["nodes"] = {name: Node(**values) for name, values in fields["nodes"].items()}
-        return PartState(**fields)
-    except FileNotFoundError:
-        raise NotFoundError("this part was not prepared", str(path)) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptError(f"this is no state of a part ({error})", str(path)) from None

@@ -28,7 +28,7 @@ _POOL_KINDS = {
 _ACCOUNT_KINDS = {"users": list, "groups": list, "quota": str}
 _GRANULARITY = "16MiB"
 #: "": files/ is used on its server's node alone.
-FILES_DRIVERS = ("", "nfs")
+FILES_DRIVERS = ("", "nfs", "commands")
 
 
 @dataclass(frozen=True, slots=True)
