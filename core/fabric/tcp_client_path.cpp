@@ -37,7 +37,7 @@ Result<std::size_t> TcpClientPath::write_some(std::uint32_t segment, std::uint64
   std::size_t sent = 0;
   while (!bytes.empty()) {
     if (!frame_) {
-      frame_.emplace();
+      frame_ = Frame();
       frame_->header.kind = FrameKind::write;
       frame_->header.segment = segment;
       frame_->header.offset = offset + sent;
@@ -61,7 +61,7 @@ Result<std::size_t> TcpClientPath::write_some(std::uint32_t segment, std::uint64
 Result<bool> TcpClientPath::receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) {
   WholeOrBroken guard(broken_);
   while (!incoming.empty()) {
-    if (!frame_) frame_.emplace();
+    if (!frame_) frame_ = Frame();
     if (const auto header = frame_->rest_of_header(); !header.empty()) {
       ASSIGN_OR_RETURN(const std::size_t moved, frames_.receive_some(header));
       if (moved == 0) return false;
