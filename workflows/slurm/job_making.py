@@ -93,7 +93,7 @@ class JobMaking:
         except UnsupportedError:
             raise UnsupportedError(
                 f"{what} the files of {name}, which lie on another server than the manager's"
-                f"{'' if follows else ', in a pool without files_driver'}; copy them in the job's script, for example "
+                f"{'' if follows else ', in a pool that does not show them by NFS'}; copy them in the job's script, for example "
                 "with cp"
             ) from None
 

@@ -354,8 +354,8 @@ class Reservations:
                 known.name,
             )
         raise UnsupportedError(
-            f"{where}, and the manager stages files of its own server only, unless the pool has a files_driver; run on "
-            "that server's node: python -m forebay.workflows.staging, or cp",
+            f'{where}, and the manager stages files of its own server only, unless the pool has files_driver = "nfs"; '
+            "run on that server's node: python -m forebay.workflows.staging, or cp",
             known.name,
         )
 
