@@ -93,8 +93,8 @@ class JobMaking:
         except UnsupportedError:
             raise UnsupportedError(
                 f"{what} the files of {name}, which lie on another server than the manager's"
-                f"{'' if follows else ', in a pool that does not show them by NFS'}; copy them in the job's script, for "
-                "example with cp"
+                f"{'' if follows else ', in a pool that does not show them by NFS'}; copy them in the job's script, "
+                "for example with cp"
             ) from None
 
     async def request_of(self, job: JobRow, pool: str) -> ReservationRow:
