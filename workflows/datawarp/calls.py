@@ -192,11 +192,10 @@ class _Calls:
         stages_max = fields.number("stages", STAGES_MAX)
         if not stages_max:
             raise _RefusalError(errno.EINVAL)
-        concurrency = self._supervisor.concurrency
-        name = place.reservation.name
-        await asyncio.to_thread(concurrency.write, name, place.reservation.id, peer.uid, stages_max)
-        concurrency.use(name, peer.uid, stages_max)
-        self._supervisor.concurrency_changed()
+        reservation = place.reservation
+        write = self._supervisor.concurrency.write
+        await asyncio.to_thread(write, reservation.name, reservation.id, peer.uid, stages_max)
+        await self._supervisor.read_concurrency()
         return ""
 
     async def failed(self, fields: _Fields, peer: Peer, request: Request) -> str:

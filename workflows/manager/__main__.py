@@ -398,9 +398,12 @@ async def _watch_other_server(reservations: Reservations, name: str) -> None:
 
 
 async def _watch_attachments(attachments: Attachments, supervisor: StageSupervisor) -> None:
-    """Ends attachments whose process or time is over, and stages that follow files which nobody uses any more."""
+    """Ends attachments whose process or time is over, and stages that follow files which nobody uses any more; forgets
+    limits for stages of reservations that are gone.
+    """
     while True:
         try:
+            await supervisor.read_concurrency()
             await asyncio.to_thread(attachments.settle)
             if left := await asyncio.to_thread(attachments.left):
                 await supervisor.end_following(left)

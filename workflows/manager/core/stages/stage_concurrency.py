@@ -5,6 +5,7 @@ while the reservation exists.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import sqlalchemy as sql
@@ -31,32 +32,33 @@ _Key = tuple[str, int]  # reservation, user
 
 
 class StageConcurrency:
-    """The limits of one instance. Belongs to the event loop's thread, except `start` and `write`."""
+    """The limits of one instance. Belongs to the event loop's thread, except `write`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._limits: dict[_Key, int] = {}
+        self._reading = asyncio.Lock()
         self._key_of: dict[int, _Key] = {}  # of stages that wait or run
         self._running: dict[int, _Key] = {}
         self._count_of: Counter[_Key] = Counter()
 
-    def start(self) -> None:
-        """Reads the limits of the manager before this one."""
+    async def read(self) -> None:
+        """Obeys what is written down. Limits of reservations that are gone are not."""
+        async with self._reading:  # who reads last has looked last
+            self._limits = await asyncio.to_thread(self._written)
+
+    def _written(self) -> dict[_Key, int]:
         with self._database.look() as connection:
-            for row in connection.execute(sql.select(_concurrency)):
-                self._limits[row.reservation, row.owner_uid] = row.stages_max
+            rows = connection.execute(sql.select(_concurrency))
+            return {(row.reservation, row.owner_uid): row.stages_max for row in rows}
 
     def write(self, reservation: str, reservation_id: str, uid: int, stages_max: int) -> None:
-        """Writes a limit down; `use` has it obeyed."""
+        """Writes a limit down; `read` has it obeyed."""
         wanted = (_concurrency.c.reservation == reservation) & (_concurrency.c.owner_uid == uid)
         values = {"reservation_id": reservation_id, "stages_max": stages_max}
         with self._database.change() as connection:
             if not connection.execute(_concurrency.update().where(wanted).values(values)).rowcount:
                 connection.execute(_concurrency.insert().values(reservation=reservation, owner_uid=uid, **values))
-
-    def use(self, reservation: str, uid: int, stages_max: int) -> None:
-        """From now on no more of the user's stages begin there."""
-        self._limits[reservation, uid] = stages_max
 
     def note(self, row: StageRow) -> None:
         """A stage waits for its turn."""

@@ -95,7 +95,7 @@ class StageSupervisor:
         """Begins what was queued or interrupted."""
         if self.trees is not None:
             await asyncio.to_thread(self.trees.start)
-        await asyncio.to_thread(self.concurrency.start)
+        await self.concurrency.read()
         highest = await asyncio.to_thread(self.receipts.start)
         await asyncio.to_thread(self._database.use_stage_numbers_above, highest)
         interrupted = await asyncio.to_thread(self._database.requeue_running_stages)
@@ -190,8 +190,9 @@ class StageSupervisor:
             await self._changes.announce(stage_id, ended=True)
         return revoked
 
-    def concurrency_changed(self) -> None:
-        """More stages may run side by side than before."""
+    async def read_concurrency(self) -> None:
+        """Obeys the limits that are written down: more stages may run side by side than before."""
+        await self.concurrency.read()
         self._fill_slots()
 
     async def submit_unless_there(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
