@@ -172,9 +172,11 @@ bool is_directory(const std::string& path) {
 }
 
 /// Makes `node` in the folder `private` of the files, with the rights of that folder's owner: the job's user, who may
-/// have put anything there. Returns what is wrong with what the user has put there; "" if nothing is.
-std::string make_private(const std::string& files, const std::string& node) {
+/// have put anything there, or have destroyed the reservation. Returns what is wrong by the user's doing; "" if nothing
+/// is.
+std::string make_private(const std::string& files, const std::string& node, bool sees_root) {
   const Descriptor top = look_at_folder(AT_FDCWD, files);
+  if (!top.valid() && errno == ENOENT && sees_root) return "the reservation is gone";
   if (!top.valid()) fail("this node does not see the job's files: " + reason() + " (" + files + ")");
   const Descriptor folder = look_at_folder(top.get(), "private");
   if (!folder.valid()) {
@@ -241,18 +243,22 @@ int begin(const Call& call) {
     std::fprintf(stderr, "job %s: $%s is gone: somebody destroyed the reservation (%s)\n", call.job.c_str(),
                  name.c_str(), value.c_str());
   }
-  // What the file has only the job's user may read; root on this node may be nobody to the root's file system.
+  // What the file has only the job's user may read; root on this node may be nobody to the root's file system. The token
+  // of a job that its user cancels just now goes before the snapshot says so.
   struct stat status{};
   if (const auto token = variables.find("FOREBAY_TOKEN_FILE");
-      token != variables.end() && ::lstat(token->second.c_str(), &status) != 0)
-    fail("this node does not see $FOREBAY_TOKEN_FILE (" + token->second + ")");
+      token != variables.end() && ::lstat(token->second.c_str(), &status) != 0) {
+    if (errno != ENOENT || !is_directory(parent_of(token->second)))
+      fail("this node does not see $FOREBAY_TOKEN_FILE (" + token->second + ")");
+    std::fprintf(stderr, "job %s has no token: it is over, or its reservation is gone\n", call.job.c_str());
+  }
   const auto own = variables.find("DW_JOB_PRIVATE");
   const auto striped = variables.find("DW_JOB_STRIPED");
   if (own == variables.end() || striped == variables.end()) return 0;
   const std::string files = parent_of(without_slash(striped->second));
   const std::string link = without_slash(own->second);
   if (link.starts_with(files + "/")) return 0;
-  const std::string wrong = make_private(files, call.node);
+  const std::string wrong = make_private(files, call.node, sees_root);
   if (::mkdir(parent_of(link).c_str(), 0755) != 0 && errno != EEXIST)
     fail("the folder for links cannot be made: " + reason() + " (" + parent_of(link) + ")");
   remove_dangling(parent_of(link));

@@ -147,7 +147,10 @@ class JobFiles:
             return {"state": "wait"}
         if job.state is not JobState.RUNNING:
             return {"state": "none"}  # it was cancelled just now, which is no fault of the node
-        rows = [row for row in self._table.of_job(job.id) if row.node == node]
+        of_job = self._table.of_job(job.id)
+        if not of_job:
+            return {"state": "none"}  # a persistent reservation was made when the job had begun without it
+        rows = [row for row in of_job if row.node == node]
         if not rows:
             raise PermissionDeniedError(f"Slurm did not list node {node[:80]} for job {token}")
         if any(row.state is JobNodeState.CLEAN for row in rows):

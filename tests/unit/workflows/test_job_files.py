@@ -144,6 +144,18 @@ def run(database: Database, files: JobFiles, row: JobRow, nodes: Mapping[str, st
     return JobTable(database).change(row.id, state=JobState.RUNNING)
 
 
+def test_a_reservation_that_was_made_when_the_job_had_begun_without_it_costs_the_job_alone(
+    database: Database, files: JobFiles
+) -> None:
+    row = job(database, "17", "mesh", capacity=0)
+    database.forget_reservation("mesh")  # by force, and made again later
+    row = run(database, files, row)
+    assert files.answer("17", "n1") == {"state": "none"}
+    job(database, "18", "mesh", capacity=0)
+    # An error would have the prolog fail, and Slurm drain the node.
+    assert files.answer("17", "n1") == {"state": "none"}
+
+
 def test_a_node_waits_until_its_export_is_open_and_gets_its_own(database: Database, files: JobFiles) -> None:
     row = job(database, "17")
     assert files.answer("17", "n1") == {"state": "wait"}

@@ -129,6 +129,27 @@ def test_a_reservation_that_somebody_destroyed_is_no_fault_of_the_node(root: Pat
     assert "$DW_PERSISTENT_STRIPED_x is gone: somebody destroyed the reservation" in done.stderr
 
 
+def test_a_reservation_with_private_scratch_that_its_user_destroyed_costs_the_job_alone(root: Path) -> None:
+    begin(root, "17", "n1")
+    os.rename(root / "files", root / "elsewhere")
+    (root / "reservations").mkdir()
+    done = begin(root, "17", "n1")
+    assert (done.returncode, done.stdout) == (0, f"removed {root}/node/17\n")
+    assert "job 17 has no private scratch here, by its user's doing: the reservation is gone" in done.stderr
+    assert not os.path.lexists(root / "node" / "17")
+
+
+def test_a_token_that_went_with_a_cancelled_job_costs_the_job_alone(root: Path) -> None:
+    token = root / "slurm" / "tokens" / "18"
+    part = root / "slurm" / "snapshot.0"
+    part.write_text(part.read_text().replace("== paths 18\n", f"== paths 18\nFOREBAY_TOKEN_FILE={token}\n"))
+    assert begin(root, "18", "n1").returncode == 1  # nodes that do not see the folder do not see tokens
+    token.parent.mkdir()
+    done = begin(root, "18", "n1")
+    assert done.returncode == 0
+    assert "job 18 has no token" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["snapshot", "snapshot.1"])
 def test_half_a_snapshot_is_none(root: Path, name: str) -> None:
     snapshot = root / "slurm" / name
