@@ -30,6 +30,7 @@ __all__ = [
     "exports_made_before",
     "exports_made_file",
     "keep_exports_made",
+    "locked_file",
     "locked_folder",
     "newest_incarnation",
     "ports_taken",
@@ -67,41 +68,53 @@ class DriverState:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, deadline: float) -> Iterator[None]:
-    """The folder's only user; made if it is not there. The lock ends with the process.
+    """The folder's only user; made if it is not there. Raises as `locked_file`."""
+    with locked_file(folder / _LOCK_NAME, deadline):
+        yield
+
+
+@contextlib.contextmanager
+def locked_file(path: Path, deadline: float, *, passing: bool = False) -> Iterator[None]:
+    """The only user of what this file stands for; made, with its folder, if it is not there. The lock ends with the
+    process. `passing`: the file goes when its user does.
 
     Raises
     ------
     BusyError
         Another operation has it until the deadline, on the monotonic clock.
     """
-    descriptor = _opened_lock(folder)
+    descriptor = _opened_lock(path)
     try:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise BusyError("another operation on these files is under way", str(folder)) from None
+                    raise BusyError("another operation on these files is under way", str(path.parent)) from None
                 time.sleep(_POLL_SECONDS)
                 continue
-            if _has_its_name(folder, descriptor):
+            if _is_named(path, descriptor):
                 break
-            # Who had it has removed the folder.
+            # Who had it has removed it.
             os.close(descriptor)
-            descriptor = _opened_lock(folder)
-        yield
+            descriptor = _opened_lock(path)
+        try:
+            yield
+        finally:
+            if passing:
+                path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
 
 
-def _opened_lock(folder: Path) -> int:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _opened_lock(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def _has_its_name(folder: Path, descriptor: int) -> bool:
+def _is_named(path: Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat((folder / _LOCK_NAME).lstat(), os.fstat(descriptor))
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

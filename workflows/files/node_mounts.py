@@ -3,12 +3,14 @@
 
 node_folder/.mounts/ID      the mount of the reservation with this uuid
 node_folder/.answers/JOB    what the manager answered for a job on this node
+node_folder/.answers/ID.turn    a lock, while somebody mounts or unmounts it
 node_folder/JOB             a link to .mounts/ID/JOB
 node_folder/.private/JOB    a link to .mounts/ID/private/NODE
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -24,15 +26,18 @@ from forebay.errors import DeadlineExceededError, StorageError
 from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.files.commands.site_mounts import SiteMounts, SiteWanted
 from forebay.workflows.files.daemons import program_path
+from forebay.workflows.files.driver_state import locked_file
 from forebay.workflows.files.mounts import Mount, mount_at
+from forebay.workflows.files.reserved_ports import connect_from_reserved
 from forebay.workflows.files.unmounting import unmount
 
-__all__ = ["NFS_OPTIONS", "NodeMounts", "Wanted", "make_root_folder"]
+__all__ = ["NFS_OPTIONS", "NodeMounts", "NotServedError", "Wanted", "make_root_folder"]
 
 _ID = re.compile(r"[0-9a-f-]{8,64}")
 _POLL_SECONDS = 0.1
 #: Between runs of a site's command that has failed.
 _SITE_POLL_SECONDS = 1.0
+_REACHED_SECONDS = 5.0
 #: How a node mounts files; tests and benchmarks mount alike. With `lookupcache=positive` no node takes a file that
 #: another one has just made for missing, for half a minute; with `nosharecache` a mount is not the one before it, which
 #: a program may keep alive, and which was made read-only.
@@ -47,6 +52,12 @@ class Wanted:
     source: str  #: HOST:/EXPORT, or a folder of this node
     port: int  #: 0: it is a folder of this node, the home
     site: SiteWanted | None = None  #: a site's command mounts it; source and port say nothing
+
+
+class NotServedError(StorageError):
+    """The NFS server of these files does not serve this node, which reaches it and has what it needs. Users can bring
+    that about: each reservation has a server of its own, and they may open there what it can have open.
+    """
 
 
 def make_root_folder(path: Path, mode: int) -> None:
@@ -93,12 +104,14 @@ class NodeMounts:
         unmounter: Callable[[Path, bool, float], str] | None = None,
         sealer: Callable[[Path, float], bool] | None = None,
         table: Path = Path("/proc/self/mountinfo"),
+        file_systems: Path = Path("/proc/filesystems"),
     ) -> None:
         self.folder = folder
         self._mounter = mounter or _mount
         self._unmounter = unmounter or unmount
         self._sealer = sealer or _seal
         self._table = table
+        self._file_systems = file_systems
         self._site = SiteMounts(folder / ".answers", node, commands, table)
 
     def prepare(self) -> None:
@@ -113,6 +126,13 @@ class NodeMounts:
         if _ID.fullmatch(reservation) is None:
             raise StorageError("the manager names a reservation that has no uuid", str(self.folder))
         return self.folder / ".mounts" / reservation
+
+    def turn(self, reservation: str, deadline: float) -> contextlib.AbstractContextManager[None]:
+        """Held while it is mounted or unmounted: jobs share mounts. A server that does not answer holds up nobody who
+        mounts from another one. Raises BusyError at the deadline.
+        """
+        self.place(reservation)
+        return locked_file(self.folder / ".answers" / f"{reservation}.turn", deadline, passing=True)
 
     def reservations(self) -> list[str]:
         """All that have a place here, mounted or not."""
@@ -132,8 +152,10 @@ class NodeMounts:
 
         Raises
         ------
+        NotServedError
+            By the deadline, on the monotonic clock, its server has not served it.
         StorageError
-            It cannot be mounted by the deadline, on the monotonic clock.
+            It cannot be mounted by then, and that may be this node's fault.
         """
         place = self.place(wanted.id)
         if not self.is_mounted(wanted.id):
@@ -147,10 +169,25 @@ class NodeMounts:
                 elif not self.is_mounted(wanted.id):
                     self._mounter(wanted, place, deadline)
                 return
-            except (StorageError, DeadlineExceededError):
+            except (StorageError, DeadlineExceededError) as error:
                 if time.monotonic() > deadline:
+                    if wanted.site is None and wanted.port and self._reaches(wanted):
+                        raise NotServedError(error.what, error.where) from None
                     raise
                 time.sleep(_POLL_SECONDS if wanted.site is None else _SITE_POLL_SECONDS)
+
+    def _reaches(self, wanted: Wanted) -> bool:
+        """This node has NFS, and the kernel of the server's node answers, whether or not its NFS server does."""
+        address = wanted.source.rpartition(":/")[0].strip("[]")
+        try:
+            if not any(line.split()[-1:] == ["nfs4"] for line in self._file_systems.read_text().splitlines()):
+                return False
+            connect_from_reserved(address, wanted.port, _REACHED_SECONDS).close()
+        except ConnectionRefusedError:
+            return True
+        except (OSError, ValueError):
+            return False
+        return True
 
     def what_changed(self, reservation: str) -> str:
         """Why what programs have written to a site's engine may be lost; "" if nothing says so."""

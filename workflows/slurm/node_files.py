@@ -11,6 +11,7 @@ bounded time, whatever the manager and the servers do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -22,14 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forebay.errors import BusyError, DisconnectedError, ForebayError, NotFoundError, StorageError
+from forebay.errors import BusyError, ForebayError, NotFoundError, PermissionDeniedError, StorageError
 from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
 from forebay.workflows.files.commands.site_mounts import SiteWanted
-from forebay.workflows.files.driver_state import locked_folder
-from forebay.workflows.files.node_mounts import NodeMounts, Wanted
+from forebay.workflows.files.node_mounts import NodeMounts, NotServedError, Wanted
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.configuration import configuration_file, read_configuration
 from forebay.workflows.slurm.namespaces import private_folder, striped_folder
@@ -87,7 +87,8 @@ class NodeFiles:
         )
 
     def begin(self, job: str) -> list[str]:
-        """The prolog: mounts what the job has, and makes its link, which is returned.
+        """The prolog: mounts what the job has, and makes its link, which is returned. What is not served costs the job
+        these files, and not the node: its users may have brought that about.
 
         Raises
         ------
@@ -101,20 +102,26 @@ class NodeFiles:
         if answer is None or answer["state"] == "none":
             return []
         self.mounts.prepare()
+        not_served = ""
         try:
-            with locked_folder(self._answers, deadline):
-                self._keep_answer(job, answer)  # before anything is mounted: the epilog knows of it, whatever happens
-                fail_point("node.begin.answer")
-                self._detach_lost(deadline)
-                for mount in answer["mounts"]:
-                    self.mounts.mount(self._wanted(mount), deadline)
-                fail_point("node.begin.mounted")
-                links = self._make_links(job, answer)
+            self._keep_answer(job, answer)  # before anything is mounted: the epilog knows of it, whatever happens
+            fail_point("node.begin.answer")
+            for mount in answer["mounts"]:
+                try:
+                    with self.mounts.turn(mount["id"], deadline):
+                        self.mounts.mount(self._wanted(mount), deadline)
+                except (NotServedError, BusyError) as error:
+                    not_served = error.what
+            fail_point("node.begin.mounted")
+            links = self._make_links(job, answer, not_served)
         except ForebayError as error:
             self._report(job, answer, "failed", error.what)
             raise
         fail_point("node.begin.linked")
-        self._report(job, answer, "mounted", "")
+        if not_served:
+            sys.stderr.write(f"job {job} does not have all its files on {self.node}: {not_served}\n")
+        self._detach_lost(deadline)
+        self._report(job, answer, "failed" if not_served else "mounted", not_served)
         return links
 
     def end(self, job: str) -> list[str]:
@@ -140,27 +147,43 @@ class NodeFiles:
         said += [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
         fail_point("node.end.synced")
         if not any(said):
-            try:
-                with locked_folder(self._answers, deadline):
-                    unshared = self._unshared(job, mounted)
-                    said += [self.mounts.unmount(reservation, deadline) for reservation in unshared]
-                    fail_point("node.end.sealed")
-                    # What was written between the first time and the seal.
-                    sealed = [reservation for reservation in unshared if self.mounts.is_mounted(reservation)]
-                    said += [self.mounts.sync(each, answer["uid"], answer["gid"], deadline) for each in sealed]
-            except BusyError as error:
-                said.append(error.what)
+            for reservation in mounted:
+                try:
+                    with self.mounts.turn(reservation, deadline):
+                        said += self._unmount_unshared(job, reservation, answer, deadline)
+                except BusyError as error:
+                    said.append(error.what)
         fail_point("node.end.unmounted")
         wrong = next(filter(None, said), "")
         self._report(job, answer, "unclean" if wrong else "clean", wrong)
         fail_point("node.end.reported")
-        with locked_folder(self._answers, time.monotonic() + _GRACE_SECONDS):
-            for reservation in self._unshared(job, mounted):
-                self.mounts.detach(reservation, time.monotonic() + _GRACE_SECONDS)
-            (self._answers / job).unlink(missing_ok=True)
+        self._let_go(job, [mount["id"] for mount in answer["mounts"]])
         if wrong:
             sys.stderr.write(f"job {job} was not clean on {self.node}: {wrong}\n")
         return removed
+
+    def _unmount_unshared(self, job: str, reservation: str, answer: dict[str, Any], deadline: float) -> list[str]:
+        """Unmounts it, unless another job has it; what was in the way. The caller has its turn."""
+        if not self._unshared(job, [reservation]):
+            return []
+        said = [self.mounts.unmount(reservation, deadline)]
+        fail_point("node.end.sealed")
+        if self.mounts.is_mounted(reservation):  # what was written between the first time and the seal
+            said.append(self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline))
+        return said
+
+    def _let_go(self, job: str, reservations: list[str]) -> None:
+        """Takes away what is mounted still, unless another job has it, and forgets the job."""
+        deadline = time.monotonic() + _GRACE_SECONDS
+        with contextlib.ExitStack() as turns:  # all until the job is forgotten: of two jobs the second one takes it away
+            held = []
+            for reservation in sorted(reservations):
+                with contextlib.suppress(BusyError):  # who has the turn has a job, whose mount it is
+                    turns.enter_context(self.mounts.turn(reservation, deadline))
+                    held.append(reservation)
+            for reservation in self._unshared(job, held):
+                self.mounts.detach(reservation, deadline)
+            (self._answers / job).unlink(missing_ok=True)
 
     def _answer(self, job: str, deadline: float) -> dict[str, Any] | None:
         """The manager's; None: it is away, and Slurm says that the job has no burst buffer.
@@ -176,7 +199,9 @@ class NodeFiles:
                 if answer["state"] != "wait":
                     return answer
                 why = "its exports are not open"
-            except (DisconnectedError, NotFoundError) as error:
+            except PermissionDeniedError:
+                raise
+            except ForebayError as error:  # the manager is away, or has much to do
                 why = error.what
                 fields = asyncio.run(job_fields(self.scontrol, job))
                 if fields and not fields.get("BurstBuffer", "").strip("() \n").replace("null", ""):
@@ -216,11 +241,14 @@ class NodeFiles:
             wanted = SiteWanted(int(site["incarnation"]), int(site["capacity_bytes"]), source, str(site["state"]))
         return Wanted(str(mount["id"]), source, int(mount["port"]), wanted)
 
-    def _make_links(self, job: str, answer: dict[str, Any]) -> list[str]:
+    def _make_links(self, job: str, answer: dict[str, Any], not_served: str) -> list[str]:
         """To the job's folders in what is mounted now."""
         if not (reservation := answer["striped"]):
             return []
         if not self.mounts.is_mounted(reservation):
+            if not_served:
+                self._remove_links(job)  # of a run before
+                return []
             raise StorageError(f"the files of job {job} are not mounted any more", str(self.mounts.folder))
         files = self.mounts.place(reservation)
         striped, private = self._links(job)
@@ -249,7 +277,7 @@ class NodeFiles:
 
     @property
     def _answers(self) -> Path:
-        """Its lock is held while something is mounted or unmounted: jobs share mounts."""
+        """What the manager has answered, of each job."""
         return self.mounts.folder / ".answers"
 
     def _keep_answer(self, job: str, answer: dict[str, Any]) -> None:
@@ -266,7 +294,14 @@ class NodeFiles:
     def _detach_lost(self, deadline: float) -> None:
         """Takes away what no job of this node has any more: its epilog has not run, and it was fenced since."""
         for reservation in self._unshared("", self.mounts.reservations()):
-            self.mounts.detach(reservation, deadline)
+            try:
+                with self.mounts.turn(reservation, 0.0):
+                    for lost in self._unshared("", [reservation]):
+                        self.mounts.detach(lost, deadline)
+            except BusyError:  # somebody sees to it
+                continue
+            except StorageError as error:  # it is no fault of the job that comes
+                sys.stderr.write(f"what a lost job has left stays: {error}\n")
 
     def _unshared(self, job: str, reservations: list[str]) -> list[str]:
         """Those of the reservations that no other job has mounted on this node."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.errors import DisconnectedError, PermissionDeniedError, StorageError
+from forebay.errors import BusyError, DisconnectedError, PermissionDeniedError, StorageError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
@@ -39,6 +40,7 @@ class Kernel:
     def __init__(self, folder: Path) -> None:
         self.table = folder / "mountinfo"
         self.calls: list[str] = []
+        self.not_served: set[str] = set()
         self.is_busy = False
         self.is_written = True
         self._write({})
@@ -50,6 +52,8 @@ class Kernel:
         return {words[4]: words[8] for words in lines}
 
     def mount(self, wanted: Wanted, place: Path, _deadline: float) -> None:
+        if wanted.id in self.not_served:
+            raise StorageError("the server does not answer: it is not mounted in time", str(place))
         self.calls.append(f"mount {wanted.source}")
         self._write(self.mounted | {str(place.resolve()): wanted.source})
 
@@ -123,7 +127,9 @@ def manager() -> Manager:
 @pytest.fixture
 def node(tmp_path: Path, kernel: Kernel, manager: Manager) -> NodeFiles:
     asked = {"mounter": kernel.mount, "unmounter": kernel.unmount, "sealer": kernel.seal}
-    mounts = NodeMounts(tmp_path / "node", **asked, table=kernel.table)  # type: ignore[arg-type]
+    file_systems = tmp_path / "filesystems"
+    file_systems.write_text("nodev\tproc\nnodev\tnfs4\n")
+    mounts = NodeMounts(tmp_path / "node", **asked, table=kernel.table, file_systems=file_systems)  # type: ignore[arg-type]
     settings = FilesSettings(server="10.0.0.1:7460", begin_seconds_max=30.0, end_seconds_max=30.0)
     return NodeFiles("n1", mounts, settings, "/nonexistent/scontrol", lambda: cast(ManagerClient, manager), None)
 
@@ -139,7 +145,7 @@ def test_a_job_is_mounted_linked_and_both_go_again(node: NodeFiles, kernel: Kern
     assert node.end("17") == []
     assert kernel.mounted == {}
     assert [report[3:] for report in manager.reports] == [("mounted", ""), ("mounted", ""), ("clean", "")]
-    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", ".private", "lock"]
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", ".private"]
     assert (node.mounts.folder / ".answers").stat().st_mode & 0o777 == 0o700
 
 
@@ -310,6 +316,72 @@ def test_the_home_mounts_its_own_tree_without_setuid_programs(tmp_path: Path) ->
         assert mounts.reservations() == []
 
 
+@pytest.fixture
+def silent_server() -> Iterator[int]:
+    """The port of a server at 127.0.0.1 that takes connections and says nothing, as one without descriptors."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(64)
+        yield listening.getsockname()[1]
+
+
+def two_mounts(first_port: int) -> dict[str, Any]:
+    """Of a job with scratch of its own, which lies at FIRST, and a persistent reservation."""
+    answer = mounts_answer()
+    answer["mounts"][0] |= {"source": "127.0.0.1:/n1.1", "port": first_port}
+    answer["mounts"].append({"id": SECOND, "source": "127.0.0.1:/n1.1", "port": 1, "tree": "/nowhere"})
+    return answer
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a port below 1024")
+def test_a_server_that_users_have_filled_costs_the_job_and_not_the_node(
+    node: NodeFiles, kernel: Kernel, manager: Manager, silent_server: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager.answers = [two_mounts(silent_server)]
+    kernel.not_served = {FIRST}
+    # An error would have the prolog fail, and Slurm drain the node.
+    assert replace(node, settings=_HURRIED).begin("17") == []
+    assert list(kernel.mounted) == [str(node.mounts.place(SECOND).resolve())]
+    assert not os.path.lexists(node.mounts.folder / "17")
+    assert manager.reports[-1][3:] == ("failed", "the server does not answer: it is not mounted in time")
+    assert "job 17 does not have all its files on n1" in capsys.readouterr().err
+    assert node.end("17") == []
+    assert manager.reports[-1][3] == "clean"
+    assert kernel.mounted == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a port below 1024")
+@pytest.mark.parametrize("lacks", ["the server's node", "NFS"])
+def test_a_node_that_cannot_mount_is_drained(
+    node: NodeFiles, kernel: Kernel, manager: Manager, silent_server: int, lacks: str, tmp_path: Path
+) -> None:
+    answer = two_mounts(silent_server)
+    kernel.not_served = {FIRST}
+    if lacks == "NFS":
+        (tmp_path / "filesystems").write_text("nodev\tproc\n")
+    else:
+        answer["mounts"][0]["source"] = "255.255.255.255:/n1.1"  # of no node
+    manager.answers = [answer]
+    with pytest.raises(StorageError, match="does not answer"):
+        replace(node, settings=_HURRIED).begin("17")
+
+
+# crash-matrix: Prolog and epilog of a node with a job's files | an NFS server, that another job's prolog waits for | jobs that do not use it begin and end
+def test_a_job_does_not_wait_for_what_another_one_mounts(node: NodeFiles, kernel: Kernel, manager: Manager) -> None:
+    manager.answers = [mounts_answer(reservation=SECOND)]
+    node.mounts.prepare()
+    with node.mounts.turn(FIRST, 0.0):
+        assert node.begin("18") == [str(node.mounts.folder / "18")]
+        node.end("18")
+    assert manager.reports[-1][3:] == ("clean", "")
+    assert kernel.mounted == {}
+
+
+def test_a_manager_that_has_much_to_do_is_asked_again(node: NodeFiles, manager: Manager) -> None:
+    manager.answers = [BusyError("ask again", ""), StorageError("the disk is full", ""), mounts_answer()]
+    assert node.begin("17") == [str(node.mounts.folder / "17")]
+
+
 _BEGIN = ("node.begin.answer", "node.begin.mounted", "node.begin.linked")
 _END = ("node.end.synced", "node.end.sealed", "node.end.unmounted", "node.end.reported")
 
@@ -337,7 +409,7 @@ def test_a_killed_prolog_or_epilog_is_made_good(
     assert kernel.mounted == {}
     killed = ("unclean", "an epilog before this one was killed")
     assert manager.reports[-1][3:] == (killed if place in _END else ("clean", ""))
-    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", ".private", "lock"]
+    assert sorted(path.name for path in node.mounts.folder.rglob("*")) == [".answers", ".mounts", ".private"]
 
 
 def test_a_server_that_has_joined_is_home_by_its_name_whatever_a_manager_has_left_there(tmp_path: Path) -> None:
