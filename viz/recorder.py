@@ -8,7 +8,6 @@ missing, and is made to agree with the files at every start.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from PIL import Image
 from forebay import Step
 from forebay.closing import Closing
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
+from forebay.new_output import remove_left
 from forebay.viz.coming_steps import ComingSteps
 from forebay.viz.contact_sheet import ContactSheet
 from forebay.viz.made_folders import MadeFolders
@@ -60,11 +60,7 @@ class Recorder(Closing):
         self._painter, self._sheet = painter, sheet
         self._made = MadeFolders(self._frames_folder)
         for part in (*self._frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
-            # Of a process that was killed while it wrote.
-            if part.is_dir() and not part.is_symlink():
-                shutil.rmtree(part)
-            else:
-                part.unlink()
+            remove_left(part)  # of a process that was killed while it wrote
         self._waiting: list[int] = []  # frames on disk that come after a missing one, in order
         self._movie = Movie(movie or folder / "movie.mp4", *painter.size, frame_rate=frame_rate)
         try:

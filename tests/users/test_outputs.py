@@ -3,18 +3,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import forebay
+from forebay.checksum import crc32c
+from forebay.files.checked_lines import checked_line
 from forebay.new_output import new_output
 from forebay.viz import movie
 from forebay.viz.publishing import publication
+from forebay.viz.publishing.publication import Publication, Viewer
+from forebay.viz.recorder import Recorder
 from forebay.workflows.beamline import service
+from forebay.workflows.staging.publication import remove_leftovers
+from tests.support.instance import CommandLineInstance
 from tests.support.users import Users
 
 
@@ -143,3 +153,56 @@ def test_what_a_chain_says_goes_into_no_file_that_another_has_put_there(users: U
     assert private.read_text() == "mine"
     assert (common / "render.log").read_text() == "drawn\n"
     assert (common / "render.log").stat().st_uid == ada.uid
+
+
+def test_another_folder_that_has_the_name_of_a_left_one_stays(users: Users, common: Path) -> None:
+    """Eve cannot enter Ada's folder, and gives it a name that a killed process of Ada's may have left."""
+    ada, eve = users("ada"), users("eve")
+    precious = common / "precious"
+    ada.call(lambda: (precious.mkdir(0o700), (precious / "thesis").write_text("mine")) and None)
+    painter = SimpleNamespace(size=(64, 48))
+    for name, look in (
+        (".flow.0001.vti.0123abcd.part", lambda: Publication(common, Viewer.PARAVIEW, "flow") and None),
+        (".000001.png.0123abcd.part", lambda: Recorder(common, painter, frames=common).close()),  # type: ignore[arg-type]
+        (".flow.bp.partial-0123abcd", lambda: remove_leftovers(common)),
+        (".flow.bp.replaced-0123abcd", lambda: remove_leftovers(common)),
+    ):
+        eve.call(partial(precious.rename, common / name))
+        ada.call(look)
+        eve.call(partial((common / name).rename, precious))
+        assert (precious / "thesis").exists(), name
+
+
+def test_a_stage_goes_by_nobody_elses_receipt(
+    users: Users, common: Path, instance: CommandLineInstance, forebay_command: list[str]
+) -> None:
+    """One named what was to be replaced anywhere, and Ada's stage removed it."""
+    ada, eve = users("ada"), users("eve")
+    assert ada.run([*forebay_command, "create", "adas", "--capacity", "32MiB"]).returncode == 0
+    ada.call(lambda: _write_step(instance.root))
+    thesis = ada.home / "thesis"
+    ada.call(lambda: (thesis.mkdir(), (thesis / "text").write_text("mine")) and None)
+    named = {"output": os.path.relpath(thesis, common), "stream": "adas/flow", "uuid": "u", "format": "bp5"}
+    entry = named | {"epoch": 1, "step": 0, "committed_ns": 0, "staged_ns": 0, "complete": True, "verified": "read"}
+    entry |= {"variables": [], "files": [], "forebay": "1"}
+    lines = checked_line({"format": "forebay.staged-steps.log", "version": 1}) + checked_line(entry)
+    whole = json.dumps({"format": "forebay.staged-steps", "version": 1, "steps": [entry]}).encode()
+    for name, content in ((".receipt.log", lines), ("receipt.json", whole)):
+        eve.call(partial((common / name).write_bytes, content))
+        done = ada.run([*forebay_command, "stage-out", "adas/flow", str(common)])
+        assert done.returncode == 1
+        assert "is not yours" in done.stderr
+        assert (thesis / "text").exists()
+        (common / name).unlink()
+    for name in ("elsewhere", f".all.bp.{crc32c(json.dumps(['bp5', []]).encode()):08x}.steps"):
+        eve.call(partial((common / name).symlink_to, ada.home))
+    for words in ([str(common / "elsewhere")], [str(common), "--into", "all.bp"]):
+        done = ada.run([*forebay_command, "stage-out", "adas/flow", *words])
+        assert done.returncode == 1, done
+        assert "has put a link there" in done.stderr or "move it away" in done.stderr
+    assert [path.name for path in ada.home.iterdir() if not path.name.startswith(".")] == ["thesis"]
+
+
+def _write_step(root: Path) -> None:
+    with forebay.open("adas/flow", mode="w", instance=forebay.Instance(root)) as stream, stream.step() as step:
+        step["x"] = np.arange(4.0)

@@ -208,7 +208,8 @@ def test_folders_appear_whole_and_withdrawn_ones_go(plots: str, tmp_path: Path) 
     with forebay.open(plots, timeout=0) as stream:
         publication = Publication(out, Viewer.AMREX, "plots")
         publication.publish(stream[7])
-        (out / ".plt00012.part" / "Level_0").mkdir(parents=True)  # as if it had died there
+        left = ".plt00012.0123abcd.part"
+        (out / left / left / "plt00012" / "Level_0").mkdir(parents=True)  # as if it had died there
         again = Publication(out, Viewer.AMREX, "plots")
         assert again.steps == [7]
         assert not list(out.glob(".*.part"))

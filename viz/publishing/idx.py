@@ -19,7 +19,7 @@ import OpenVisus
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, StorageError, UnsupportedError
-from forebay.new_output import new_output
+from forebay.new_output import new_output, remove_left
 from forebay.viz.grid import Grid
 
 __all__ = ["IdxPublication"]
@@ -52,7 +52,7 @@ class IdxPublication:
         self._folder, self._name, self._variables = folder, name, variables
         self._folder.mkdir(parents=True, exist_ok=True)
         for left in (self._folder / self._name).glob(".t*.part"):
-            shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+            remove_left(left)  # of a process that was killed
         self._head, self._steps = self._known()
         for path in (self._folder / self._name).glob("t*"):
             if re.fullmatch("t[0-9]+", path.name) and int(path.name[1:]) not in self._steps:

@@ -24,7 +24,7 @@ import numpy as np
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, UnsupportedError
-from forebay.new_output import new_output
+from forebay.new_output import new_output, remove_left
 from forebay.viz.grid import Grid
 from forebay.viz.levels import Levels, has_levels
 from forebay.viz.publishing.vti import write_vti
@@ -84,7 +84,7 @@ class Publication:
         self._dimensions = 3  # of the Chombo files
         self._folder.mkdir(parents=True, exist_ok=True)
         for part in self._folder.glob(".*.part"):
-            _remove(part)  # of a process that was killed
+            remove_left(part)  # of a process that was killed
         self._times = self._known_times()
         if viewer is Viewer.VISIT:
             script = files("forebay.viz.publishing").joinpath("visit_follow.py").read_text()

@@ -243,8 +243,8 @@ int begin(const Call& call) {
     std::fprintf(stderr, "job %s: $%s is gone: somebody destroyed the reservation (%s)\n", call.job.c_str(),
                  name.c_str(), value.c_str());
   }
-  // What the file has only the job's user may read; root on this node may be nobody to the root's file system. The token
-  // of a job that its user cancels just now goes before the snapshot says so.
+  // What the file has only the job's user may read; root on this node may be nobody to the root's file system. The
+  // token of a job that its user cancels just now goes before the snapshot says so.
   struct stat status{};
   if (const auto token = variables.find("FOREBAY_TOKEN_FILE");
       token != variables.end() && ::lstat(token->second.c_str(), &status) != 0) {

@@ -39,7 +39,7 @@ from snakemake_storage_plugin_forebay.snapshot import Snapshots
 
 import forebay
 from forebay.errors import ForebayError, InvalidArgumentError
-from forebay.new_output import new_output
+from forebay.new_output import new_output, remove_left
 from forebay.records import StepSummary, StreamInfo, StreamStatus
 from forebay.ticket import Ticket
 
@@ -247,7 +247,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         target.parent.mkdir(parents=True, exist_ok=True)
         # Of a Snakemake that was killed here: one workflow at a time stores this file.
         for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-            _remove(left)
+            remove_left(left)
         # Others may write beside it.
         with new_output(target) as hidden:
             _copy(self.local_path(), hidden)

@@ -22,6 +22,7 @@ from forebay.errors import (
     StorageError,
     readable_errors,
 )
+from forebay.files.open_folder import open_outside
 from forebay.sizes import format_size
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.receipt import RECEIPT_NAME, Receipt, StepEntry, files_match
@@ -39,12 +40,13 @@ class Destination:
 
     @staticmethod
     def prepare(directory: Path) -> None:
-        """Makes the directory if it is not there."""
-        if (directory / RECEIPT_NAME).exists():
-            return
+        """Makes the directory if it is not there; PermissionDeniedError if another user's link leads to it."""
         if directory.exists() and not directory.is_dir():
             raise InvalidArgumentError("the destination is a file; name a directory", str(directory))
         try:
+            _check_links(directory)
+            if (directory / RECEIPT_NAME).exists():
+                return
             publication.make_directory(directory)
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -65,9 +67,7 @@ class Destination:
             if not files_match(self.directory, entry):
                 if before is not None and not files_match(self.directory, before):
                     before = None
-                if before is None:
-                    # It was to be replaced.
-                    publication.remove(self.directory / entry.output)
+                # What else lies there stays until somebody replaces it: others may have given it that name.
                 receipt.settle(entry, before)
         if receipt.has_log:
             self._save()
@@ -150,3 +150,10 @@ class Destination:
                 "and run the same command again",
                 str(output),
             ) from error
+
+
+def _check_links(directory: Path) -> None:
+    """The way to it, as far as it is there, goes by no link of another user's."""
+    way = Path(os.path.abspath(directory))
+    there = next(path for path in (way, *way.parents) if path.exists())
+    os.close(open_outside(str(there)))

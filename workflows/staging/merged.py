@@ -88,7 +88,8 @@ class _OneOutput:
         self._output = destination.directory / job.into
         # Steps with other variables are of no use to this job.
         kind = crc32c(json.dumps([job.format, list(job.variables)]).encode())
-        self._folder = destination.directory / f".{job.into}.{kind:08x}.steps"
+        self._hidden = destination.directory / f".{job.into}.{kind:08x}.steps"
+        self._folder = self._hidden / self._hidden.name
 
     def make(self, chosen: dict[int, int] | None, instance: InstanceLike | None) -> Json:
         """`chosen`: number and epoch of the steps that are wanted, where that is known already."""
@@ -123,6 +124,7 @@ class _OneOutput:
         )
 
     def _stage_singly(self, instance: InstanceLike | None) -> Json:
+        publication.make_own_folder(self._hidden)
         singly = replace(self._job, destination=str(self._folder), into="")
         try:
             return stage_steps(singly, self._reporter, instance, receipt=self._destination.receipt.path)

@@ -2,9 +2,10 @@
 """How outputs appear: in a folder that nobody else can enter until they are whole, synced and checked, then by one
 rename.
 
-Names in a destination: in the folder ``.OUTPUT.partial-TAG`` one is being written; ``.OUTPUT.replaced-TAG`` is an older
-output on its way out. Whoever holds the destination's lock may remove both. Somebody else who may write in the
-destination can move the folder away, but what is made in it goes by its descriptor (docs/design/file-mover.md).
+Names in a destination: in the folder ``.OUTPUT.partial-TAG`` one is being written, under the folder's own name; an
+older output on its way out lies beside it, as ``.OUTPUT.replaced-TAG``. Whoever holds the destination's lock may remove
+such a folder. Somebody else who may write in the destination can move it away, but what is made in it goes by its
+descriptor (docs/design/file-mover.md); or can give its name to another folder, which is known by what lies in it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from forebay.errors import BusyError, StorageError
+from forebay.new_output import remove_left
 from forebay.workflows.staging.checksum import forget_cached_pages
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "destination_lock",
     "discard",
     "make_directory",
+    "make_own_folder",
     "partial_path",
     "publish",
     "remove",
@@ -169,13 +172,23 @@ def publish(partial: Path, output: Path) -> None:
     """Renames a whole, synced output to its name; an older one of that name goes out of the way first."""
     replaced: Path | None = None
     if output.exists() or output.is_symlink():
-        replaced = output.with_name(f".{output.name}.replaced-{secrets.token_hex(4)}")
+        replaced = _replaced_path(partial)
         output.rename(replaced)
     partial.rename(output)
     sync_directory(output.parent)
-    _end_folder(partial)
     if replaced is not None:
-        remove(replaced)
+        _remove(replaced)
+    _end_folder(partial)
+
+
+def _replaced_path(partial: Path) -> Path:
+    """Where an older output goes, beside the one that takes its place, before it is removed."""
+    return partial.with_name(_name_of_replaced(partial.name))
+
+
+def _name_of_replaced(hidden: str) -> str:
+    stem, _, tag = hidden.rpartition(".partial-")
+    return f"{stem}.replaced-{tag}"
 
 
 def remove(path: Path) -> None:
@@ -201,11 +214,46 @@ def _remove(path: Path) -> None:
             time.sleep(_REMOVAL_PAUSE_SECONDS)
 
 
+def make_own_folder(path: Path) -> Path:
+    """A folder of this user's below one of this path; made if it is not there. It has the same name, by which `discard`
+    knows it.
+
+    Raises
+    ------
+    StorageError
+        Somebody else has put something there.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+        sync_directory(path.parent)
+    inner = path / path.name
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise StorageError("something that is no folder has the name of one of this stage; move it away", str(path)) from None
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid() or not {path.name}.issuperset(os.listdir(descriptor)):
+            raise StorageError("another folder has the name of one of this stage; move it away", str(path))
+    finally:
+        os.close(descriptor)
+    return inner
+
+
 def discard(path: Path) -> None:
-    """Removes it under a name that says so: what is left of it after a death is removed by the next run."""
-    doomed = path.with_name(f".{path.name.removeprefix('.')}.replaced-{secrets.token_hex(4)}")
-    path.rename(doomed)
-    remove(doomed)
+    """Removes what `make_own_folder` made, in a folder that the next run knows after a death; nothing else that has its
+    name.
+    """
+    partial = partial_path(path)
+    try:
+        path.rename(partial)
+        if partial.is_symlink() or not {path.name}.issuperset(os.listdir(partial)):
+            partial.rename(path)
+    except (PermissionError, NotADirectoryError):  # it is another's, or no folder
+        pass
+    finally:
+        remove(partial)
 
 
 def remove_leftovers(directory: Path, outputs: Collection[str] | None = None) -> None:
@@ -215,9 +263,9 @@ def remove_leftovers(directory: Path, outputs: Collection[str] | None = None) ->
             continue
         stem, _, tag = name.rpartition("-")
         output, _, state = stem.removeprefix(".").rpartition(".")
-        is_leftover = state in ("partial", "replaced") and len(tag) == 8
-        if is_leftover and (outputs is None or output in outputs):
-            remove(directory / name)
+        if state != "partial" or len(tag) != 8 or (outputs is not None and output not in outputs):
+            continue
+        remove_left(directory / name, _name_of_replaced(name))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any, Self
 from forebay.errors import CorruptError
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
 from forebay.workflows.staging.publication import sync_directory, write_whole
-from forebay.workflows.staging.receipt_log import LOG_NAME, ReceiptLog, read_log
+from forebay.workflows.staging.receipt_log import LOG_NAME, ReceiptLog, own_content, read_log
 
 __all__ = ["RECEIPT_NAME", "FileEntry", "Receipt", "StepEntry", "VariableEntry", "describe_files", "files_match"]
 
@@ -66,14 +66,20 @@ class StepEntry:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """From the JSON form; KeyError or TypeError if it is not one."""
+        """From the JSON form; KeyError, TypeError or ValueError if it is not one, or names what does not lie beside the
+        receipt.
+        """
         fields = dict(document)
         fields["variables"] = tuple(
             VariableEntry(**(variable | {"shape": tuple(variable["shape"])})) for variable in fields["variables"]
         )
         fields["files"] = tuple(FileEntry(**entry) for entry in fields["files"])
         fields["steps"] = tuple((number, epoch) for number, epoch in fields.get("steps", ()))
-        return cls(**fields)
+        entry = cls(**fields)
+        for path in (entry.output, *(file.path for file in entry.files)):
+            if {"", ".", ".."}.intersection(path.split("/")) or "/" in entry.output:
+                raise ValueError(f"{path!r} is no output beside the receipt")
+        return entry
 
     def as_json(self) -> dict[str, Any]:
         """The JSON form."""
@@ -113,6 +119,8 @@ class Receipt:
         ------
         CorruptError
             There is a file of one of their names that is no receipt or log of this kind.
+        PermissionDeniedError
+            One of them is another user's.
         """
         receipt = cls(directory)
         for entry in _entries_of_file(receipt.path):
@@ -127,7 +135,7 @@ class Receipt:
                 # A log may begin with what the file had.
                 receipt.unsure = None if entry == before else (entry, before)
                 receipt.entries[entry.output] = entry
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(
                 f"the log of a stage-out has an entry that is none ({error}); move it away, then run the same command "
                 "again",
@@ -183,16 +191,15 @@ class Receipt:
 
 
 def _entries_of_file(path: Path) -> list[StepEntry]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    content = own_content(path)
+    if content is None:
         return []
     try:
-        document = json.loads(text)
+        document = json.loads(content.decode("utf-8"))
         if document["format"] != _FORMAT or document["version"] != _VERSION:
             raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}")
         return [StepEntry.from_json(entry) for entry in document["steps"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptError(
             f"this is not the receipt of a stage-out of steps ({error}); move it away, or choose another destination",
             str(path),

@@ -5,19 +5,52 @@ what file this is. Format: docs/formats/receipt.md.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from forebay.errors import CorruptError
+from forebay.errors import CorruptError, PermissionDeniedError
 from forebay.files.checked_lines import checked_line, document_of
 from forebay.workflows.staging.publication import sync_directory
 
-__all__ = ["LOG_NAME", "ReceiptLog", "read_log"]
+__all__ = ["LOG_NAME", "ReceiptLog", "own_content", "read_log"]
 
 LOG_NAME = ".receipt.log"
 _HEAD = {"format": "forebay.staged-steps.log", "version": 1}
+
+
+def own_content(path: Path) -> bytes | None:
+    """What a file of this user's has; None where there is none.
+
+    Raises
+    ------
+    PermissionDeniedError
+        It is another user's, or no file: it could have this user's stage believe what it likes.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EACCES):
+            raise
+        raise _not_own(path) from None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise _not_own(path)
+        return file.read()
+
+
+def _not_own(path: Path) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"the {path.name} there is not yours, and your stage would go by it; choose another destination, or have it "
+        "moved away",
+        str(path),
+    )
 
 
 def read_log(directory: Path) -> list[dict[str, Any]] | None:
@@ -29,12 +62,14 @@ def read_log(directory: Path) -> list[dict[str, Any]] | None:
     ------
     CorruptError
         It is no log of a stage-out of steps, or damaged before its end.
+    PermissionDeniedError
+        It is another user's.
     """
     path = directory / LOG_NAME
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    content = own_content(path)
+    if content is None:
         return None
+    lines = content.split(b"\n")
     # What follows the last line break was not written whole.
     documents = [document_of(line) for line in lines[:-1]]
     while documents and documents[-1] is None:

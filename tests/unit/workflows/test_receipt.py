@@ -206,6 +206,22 @@ def test_a_receipt_of_a_newer_kind_is_not_understood(tmp_path: Path) -> None:
         Receipt.load(tmp_path)
 
 
+@pytest.mark.parametrize("output", ["../thesis", "/home/ada/thesis", "..", ".", "", "a/b"])
+def test_a_receipt_names_what_lies_beside_it_and_nothing_else(tmp_path: Path, output: str) -> None:
+    """Whoever may write there could have others remove what lies anywhere else."""
+    (tmp_path / "flow.bp").touch()
+    known = entry(tmp_path, "flow.bp")
+    ReceiptLog.create(tmp_path).append([replace(known, output=output).as_json()])
+    with pytest.raises(CorruptError, match="is no output beside the receipt"):
+        Receipt.load(tmp_path)
+    (tmp_path / LOG_NAME).unlink()
+    document = known.as_json() | {"files": [{"path": "flow.bp/../../x", "size_bytes": 1, "crc32c": "00"}]}
+    whole = {"format": "forebay.staged-steps", "version": 1, "steps": [document]}
+    (tmp_path / "receipt.json").write_text(json.dumps(whole))
+    with pytest.raises(CorruptError, match="is no output beside the receipt"):
+        Receipt.load(tmp_path)
+
+
 def test_publishing_replaces_a_directory(tmp_path: Path, output: str) -> None:
     partial = publication.partial_path(tmp_path / output)
     partial.mkdir()
@@ -216,11 +232,16 @@ def test_publishing_replaces_a_directory(tmp_path: Path, output: str) -> None:
 
 
 def test_only_leftovers_are_removed(tmp_path: Path) -> None:
-    kept = ["data", ".hidden", ".a.partial-xyz", "a.partial-12345678", ".partial-123456789"]
-    for name in [*kept, ".a.bp.partial-12345678", ".a.h5.replaced-abcdef01"]:
+    kept = ["data", ".hidden", ".a.partial-xyz", "a.partial-12345678", ".partial-123456789", ".b.partial-12345678"]
+    for name in [*kept[:-1], ".a.bp.partial-12345678"]:
         (tmp_path / name).write_text("")
+    (tmp_path / kept[-1]).mkdir()  # somebody has given it that name
+    (tmp_path / kept[-1] / "precious").write_text("of mine")
+    for inside in (".c.bp.partial-12345678", ".c.bp.replaced-12345678"):
+        (tmp_path / ".c.bp.partial-12345678" / inside).mkdir(parents=True)
     publication.remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+    assert (tmp_path / kept[-1] / "precious").exists()
 
 
 def test_a_destination_has_one_stage_at_a_time(tmp_path: Path) -> None:
