@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import forebay
 from forebay.checksum import crc32c
 from forebay.files.checked_lines import checked_line
+from forebay.manager.jobs import StepsJob
 from forebay.new_output import new_output
 from forebay.viz import movie
 from forebay.viz.publishing import publication
@@ -24,6 +26,10 @@ from forebay.viz.publishing.publication import Publication, Viewer
 from forebay.viz.recorder import Recorder
 from forebay.workflows.beamline import service
 from forebay.workflows.staging.publication import remove_leftovers
+from forebay.workflows.staging.receipt import Receipt, StepEntry
+from forebay.workflows.staging.reporting import JsonReporter
+from forebay.workflows.staging.steps import stage_steps
+from tests.fault.instance import Instance
 from tests.support.instance import CommandLineInstance
 from tests.support.users import Users
 
@@ -159,7 +165,7 @@ def test_another_folder_that_has_the_name_of_a_left_one_stays(users: Users, comm
     """Eve cannot enter Ada's folder, and gives it a name that a killed process of Ada's may have left."""
     ada, eve = users("ada"), users("eve")
     precious = common / "precious"
-    ada.call(lambda: (precious.mkdir(0o700), (precious / "thesis").write_text("mine")) and None)
+    ada.call(partial(_make_thesis, precious))
     painter = SimpleNamespace(size=(64, 48))
     for name, look in (
         (".flow.0001.vti.0123abcd.part", lambda: Publication(common, Viewer.PARAVIEW, "flow") and None),
@@ -170,7 +176,7 @@ def test_another_folder_that_has_the_name_of_a_left_one_stays(users: Users, comm
         eve.call(partial(precious.rename, common / name))
         ada.call(look)
         eve.call(partial((common / name).rename, precious))
-        assert (precious / "thesis").exists(), name
+        assert (precious / "text").exists(), name
 
 
 def test_a_stage_goes_by_nobody_elses_receipt(
@@ -181,7 +187,7 @@ def test_a_stage_goes_by_nobody_elses_receipt(
     assert ada.run([*forebay_command, "create", "adas", "--capacity", "32MiB"]).returncode == 0
     ada.call(lambda: _write_step(instance.root))
     thesis = ada.home / "thesis"
-    ada.call(lambda: (thesis.mkdir(), (thesis / "text").write_text("mine")) and None)
+    ada.call(partial(_make_thesis, thesis))
     named = {"output": os.path.relpath(thesis, common), "stream": "adas/flow", "uuid": "u", "format": "bp5"}
     entry = named | {"epoch": 1, "step": 0, "committed_ns": 0, "staged_ns": 0, "complete": True, "verified": "read"}
     entry |= {"variables": [], "files": [], "forebay": "1"}
@@ -201,6 +207,45 @@ def test_a_stage_goes_by_nobody_elses_receipt(
         assert done.returncode == 1, done
         assert "has put a link there" in done.stderr or "move it away" in done.stderr
     assert [path.name for path in ada.home.iterdir() if not path.name.startswith(".")] == ["thesis"]
+
+
+def test_who_exchanges_the_destination_of_steps_leads_the_stage_nowhere_else(
+    users: Users, common: Path, server: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ada has an older archive with outputs of the same names."""
+    ada, eve = users("ada"), users("eve")
+    server.create("adas", "64MiB", owner_uid=ada.uid, owner_gid=ada.gid)
+    root, out, archive = server.root, common / "out", ada.home / "archive"
+    ada.call(lambda: _write_step(root))
+    ada.call(partial(_make_thesis, archive))
+    ada.call(partial(_make_thesis, archive / "flow.000000.bp"))
+    may_exchange, is_exchanged = os.pipe(), os.pipe()
+    announce = Receipt.announce
+
+    def wait(receipt: Receipt, entry: StepEntry) -> None:
+        announce(receipt, entry)
+        os.write(may_exchange[1], b"!")
+        os.read(is_exchanged[0], 1)
+
+    def stage(tell: Callable[[Any], None]) -> str:
+        monkeypatch.setattr(Receipt, "announce", wait)
+        result = stage_steps(StepsJob("adas/flow", str(out)), JsonReporter(StringIO()), forebay.Instance(root))
+        return str(result["receipt"])
+
+    with ada.child(stage) as child:
+        os.read(may_exchange[0], 1)
+        eve.call(partial(out.rename, common / "taken"))
+        eve.call(partial(out.symlink_to, archive))
+        os.write(is_exchanged[1], b"!")
+        assert child.next() == str(out / "receipt.json")
+    assert sorted(path.name for path in archive.iterdir()) == ["flow.000000.bp", "text"]
+    assert (archive / "flow.000000.bp" / "text").exists()
+    assert sorted(os.listdir(common / "taken")) == ["flow.000000.bp", "receipt.json"]
+
+
+def _make_thesis(folder: Path) -> None:
+    folder.mkdir(0o700)
+    (folder / "text").write_text("mine")
 
 
 def _write_step(root: Path) -> None:

@@ -47,6 +47,8 @@ def test_a_stages_environment_is_made_for_its_user_and_its_process_is_closed_to_
     denied = as_user(ada, ["sh", "-c", script])
     assert "Permission denied" in denied.stderr
     assert os.getsid(pid) == pid
+    # Memory that a stage uses up costs the stage, and not the daemons beside it.
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "500\n"
     assert as_user(ada, [*forebay_command, "stages", "cancel", str(number)]).returncode == 0
 
 

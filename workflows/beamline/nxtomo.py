@@ -8,7 +8,6 @@ for lies in the group ``forebay``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -126,13 +125,9 @@ def export_nxtomo(
     directory = Path(folder)
     with forebay.open(place, instance=instance, timeout=0.0, verify="first") as stream:
         scan = _measure(stream)
-        output = directory / f"{stream.address.stream}.nxs"
-        Destination.prepare(directory)
-        with (
-            publication.destination_lock(directory),
-            contextlib.closing(Destination(directory)) as destination,
-            destination.readable_errors(),
-        ):
+        name = f"{stream.address.stream}.nxs"
+        with Destination.opened(directory) as destination:
+            output = destination.directory / name
             destination.recover()
             if not _is_there(destination, output, scan):
                 if not replace:
@@ -141,7 +136,7 @@ def export_nxtomo(
             destination.ensure_receipt()
         receipt = directory / RECEIPT_NAME
         marked = scan.complete and _mark(stream.address, scan, receipt, instance_of(place.server, instance))
-    return ExportedScan(output, receipt, scan.frames, scan.projections, marked)
+    return ExportedScan(directory / name, receipt, scan.frames, scan.projections, marked)
 
 
 def _measure(stream: forebay.Stream) -> _Scan:

@@ -188,7 +188,8 @@ class NodeFiles:
             (self._answers / job).unlink(missing_ok=True)
 
     def _answer(self, job: str, deadline: float) -> dict[str, Any] | None:
-        """The manager's; None: it is away, and Slurm says that the job has no burst buffer.
+        """The manager's; None: it is away, and Slurm says that the job has no burst buffer; or the job's files are not
+        opened in time, which is no fault of the node.
 
         Raises
         ------
@@ -196,11 +197,11 @@ class NodeFiles:
             Neither says what the job has, until the deadline.
         """
         while True:
+            why = ""
             try:
                 answer = self._ask(lambda client: client.files_on_node(job, self.node))
                 if answer["state"] != "wait":
                     return answer
-                why = "its exports are not open"
             except PermissionDeniedError:
                 raise
             except ForebayError as error:  # the manager is away, or has much to do
@@ -209,7 +210,10 @@ class NodeFiles:
                 if fields and not fields.get("BurstBuffer", "").strip("() \n").replace("null", ""):
                     return None
             if time.monotonic() > deadline:
-                raise StorageError(f"job {job} does not get its files on {self.node} in time: {why}")
+                if why:
+                    raise StorageError(f"job {job} does not get its files on {self.node} in time: {why}")
+                sys.stderr.write(f"job {job} does not get its files on {self.node}: its exports are not open in time\n")
+                return None
             time.sleep(_POLL_SECONDS)
 
     def _report(self, job: str, answer: dict[str, Any], state: str, reason: str) -> None:

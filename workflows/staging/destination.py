@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from forebay.errors import (
     NO_ROOM,
@@ -31,16 +32,65 @@ __all__ = ["Destination"]
 
 
 class Destination:
-    """Used under `publication.destination_lock`."""
+    """Used under `publication.destination_lock`.
 
-    def __init__(self, directory: Path) -> None:
+    Attributes
+    ----------
+    directory : Path
+        By its descriptor, in this process alone: who exchanges names above it leads nobody elsewhere.
+    shown : Path
+        As users name it.
+    """
+
+    def __init__(self, directory: Path, shown: Path) -> None:
         self.directory = directory
+        self.shown = shown
         self.receipt = Receipt.load(directory)
         self._in_doubt = False  # A change of what the receipt says did not end well: the next run looks what is there.
 
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, shown: Path) -> Iterator[Self]:
+        """Makes the directory if it is not there, and takes its lock. What is raised meanwhile names it as users do.
+
+        Raises
+        ------
+        PermissionDeniedError
+            Another user's link leads to it; or its receipt is another user's.
+        BusyError
+            Another stage works there.
+        """
+        cls._make(shown)
+        with cls._readable_errors(shown):
+            folder = open_outside(os.path.abspath(shown))
+        try:
+            with cls.of_folder(folder, shown) as destination:
+                yield destination
+        finally:
+            os.close(folder)
+
+    @classmethod
+    @contextlib.contextmanager
+    def of_folder(cls, folder: int, shown: Path) -> Iterator[Self]:
+        """The same with an open folder; raises as `opened`."""
+        directory = Path(f"/proc/self/fd/{folder}")
+        try:
+            with cls._readable_errors(shown), publication.destination_lock(directory):
+                destination = cls(directory, shown)
+                with contextlib.closing(destination):
+                    yield destination
+        except ForebayError as error:
+            error.what = error.what.replace(str(directory), str(shown))
+            error.where = error.where.replace(str(directory), str(shown))
+            raise
+
+    @property
+    def shown_receipt(self) -> Path:
+        """Where users find the receipt."""
+        return self.shown / RECEIPT_NAME
+
     @staticmethod
-    def prepare(directory: Path) -> None:
-        """Makes the directory if it is not there; PermissionDeniedError if another user's link leads to it."""
+    def _make(directory: Path) -> None:
         if directory.exists() and not directory.is_dir():
             raise InvalidArgumentError("the destination is a file; name a directory", str(directory))
         try:
@@ -120,10 +170,11 @@ class Destination:
         usage = os.statvfs(self.directory)
         return usage.f_bavail * usage.f_frsize
 
-    def readable_errors(self) -> contextlib.AbstractContextManager[None]:
+    @staticmethod
+    def _readable_errors(shown: Path) -> contextlib.AbstractContextManager[None]:
         """What the system raises while names and small files are changed, as errors that say what to do."""
         return readable_errors(
-            self.directory,
+            shown,
             full="the destination is full. What is staged already is safe; make room and run the command again",
             denied="the destination cannot be written; choose another, or have its permissions changed",
             failed="repair the destination, then run the same command again",

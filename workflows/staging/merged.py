@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,7 +55,6 @@ def stage_into_one(job: StepsJob, reporter: Reporter, instance: InstanceLike | N
         The output has steps that would be lost, as the stream does not keep them any more; or is another stream's.
     """
     job = replace(job, format=format_of_name(job.into))
-    directory = Path(job.destination)
     address = Address.parse(job.stream)
     with (
         notes_of_waits(reporter),
@@ -69,12 +69,9 @@ def stage_into_one(job: StepsJob, reporter: Reporter, instance: InstanceLike | N
             kept = choose_kept_steps(stream, StepSelection.parse(job.every, job.steps))
             epochs = {summary.number: summary.epoch for summary in stream.steps()}
             chosen = {number: epochs[number] for number in kept if number in epochs}
-    Destination.prepare(directory)
-    with publication.destination_lock(directory):
-        destination = Destination(directory)
-        with contextlib.closing(destination), destination.readable_errors():
-            destination.recover()
-            return _OneOutput(job, destination, reporter, uuid).make(chosen, instance)
+    with Destination.opened(Path(job.destination)) as destination:
+        destination.recover()
+        return _OneOutput(job, destination, reporter, uuid).make(chosen, instance)
 
 
 class _OneOutput:
@@ -89,7 +86,8 @@ class _OneOutput:
         # Steps with other variables are of no use to this job.
         kind = crc32c(json.dumps([job.format, list(job.variables)]).encode())
         self._hidden = destination.directory / f".{job.into}.{kind:08x}.steps"
-        self._folder = self._hidden / self._hidden.name
+        self._folder = self._hidden / self._hidden.name  # by its descriptor, once there is one
+        self._shown_folder = destination.shown / self._folder.relative_to(destination.directory)
 
     def make(self, chosen: dict[int, int] | None, instance: InstanceLike | None) -> Json:
         """`chosen`: number and epoch of the steps that are wanted, where that is known already."""
@@ -99,18 +97,23 @@ class _OneOutput:
         if chosen is not None and self._has(chosen):
             result["kept"] = sorted(chosen)
         else:
-            result = self._stage_singly(instance)
-            entries = self._entries()
-            if entries:
-                self._check_nothing_is_lost(entries)
-                self._merge(entries)
-        for folder in self._destination.directory.glob(f".{self._job.into}.*.steps"):
-            publication.discard(folder)
+            folder = publication.open_own_folder(self._hidden)
+            self._folder = Path(f"/proc/self/fd/{folder}")
+            try:
+                result = self._stage_singly(folder, instance)
+                entries = self._entries()
+                if entries:
+                    self._check_nothing_is_lost(entries)
+                    self._merge(entries)
+            finally:
+                os.close(folder)
+        for left in self._destination.directory.glob(f".{self._job.into}.*.steps"):
+            publication.discard(left)
         self._destination.ensure_receipt()
         entry = self._destination.entry(self._output)
         if entry is not None:
             self._reporter.files(entry.file_rows())
-        return result | {"receipt": str(self._destination.receipt.path)}
+        return result | {"receipt": str(self._destination.shown_receipt)}
 
     def _has(self, chosen: dict[int, int]) -> bool:
         """Is everything there that is wanted?"""
@@ -123,14 +126,14 @@ class _OneOutput:
             as_wanted and set(chosen.items()).issubset(entry.steps) and files_match(self._destination.directory, entry)
         )
 
-    def _stage_singly(self, instance: InstanceLike | None) -> Json:
-        publication.make_own_folder(self._hidden)
-        singly = replace(self._job, destination=str(self._folder), into="")
+    def _stage_singly(self, folder: int, instance: InstanceLike | None) -> Json:
+        singly = replace(self._job, destination=str(self._shown_folder), into="")
+        receipt = self._destination.shown_receipt
         try:
-            return stage_steps(singly, self._reporter, instance, receipt=self._destination.receipt.path)
+            return stage_steps(singly, self._reporter, instance, receipt=receipt, folder=folder)
         except (StreamInterruptedError, StreamFailedError):
             self._reporter.note(
-                f"what came until then is safe in {self._folder}; the same command without --follow puts it into "
+                f"what came until then is safe in {self._shown_folder}; the same command without --follow puts it into "
                 f"{self._job.into}"
             )
             raise
@@ -148,7 +151,7 @@ class _OneOutput:
             if not files_match(self._folder, entry):
                 raise CorruptError(
                     f"{entry.output} was checked, and does not match its receipt any more; run the same command again",
-                    str(self._folder),
+                    str(self._shown_folder),
                 )
             entries.append(entry)
         return entries
@@ -205,7 +208,7 @@ class _OneOutput:
     @contextlib.contextmanager
     def _errors_while_written(self, entries: list[StepEntry]) -> Iterator[None]:
         """What ADIOS2, HDF5 and the system raise, as errors that say what to do."""
-        safe = f"the {len(entries)} steps are safe in {self._folder}"
+        safe = f"the {len(entries)} steps are safe in {self._shown_folder}"
         try:
             yield
         except ForebayError:

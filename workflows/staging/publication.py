@@ -30,7 +30,7 @@ __all__ = [
     "destination_lock",
     "discard",
     "make_directory",
-    "make_own_folder",
+    "open_own_folder",
     "partial_path",
     "publish",
     "remove",
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 LOCK_NAME = ".forebay-stage.lock"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REMOVAL_TRIES = 100
 _REMOVAL_PAUSE_SECONDS = 0.01
 
@@ -67,7 +68,7 @@ def partial_path(output: Path) -> Path:
     name = _hidden_name(output)
     folder = output.with_name(name)
     folder.mkdir(mode=0o700)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(folder, _FOLDER)
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o777 != 0o700:
         os.close(descriptor)
@@ -214,9 +215,9 @@ def _remove(path: Path) -> None:
             time.sleep(_REMOVAL_PAUSE_SECONDS)
 
 
-def make_own_folder(path: Path) -> Path:
+def open_own_folder(path: Path) -> int:
     """A folder of this user's below one of this path; made if it is not there. It has the same name, by which `discard`
-    knows it.
+    knows it. Returns a descriptor.
 
     Raises
     ------
@@ -226,23 +227,29 @@ def make_own_folder(path: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
         sync_directory(path.parent)
-    inner = path / path.name
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        outer = os.open(path, _FOLDER)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise StorageError("something that is no folder has the name of one of this stage; move it away", str(path)) from None
+        raise _not_own(path) from None
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid() or not {path.name}.issuperset(os.listdir(descriptor)):
-            raise StorageError("another folder has the name of one of this stage; move it away", str(path))
+        if os.fstat(outer).st_uid != os.geteuid() or not {path.name}.issuperset(os.listdir(outer)):
+            raise _not_own(path)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path.name, dir_fd=outer)
+            os.fsync(outer)
+        return os.open(path.name, _FOLDER, dir_fd=outer)
     finally:
-        os.close(descriptor)
-    return inner
+        os.close(outer)
+
+
+def _not_own(path: Path) -> StorageError:
+    return StorageError("something else has the name of a folder of this stage; move it away", str(path))
 
 
 def discard(path: Path) -> None:
-    """Removes what `make_own_folder` made, in a folder that the next run knows after a death; nothing else that has its
+    """Removes what `open_own_folder` made, in a folder that the next run knows after a death; nothing else that has its
     name.
     """
     partial = partial_path(path)

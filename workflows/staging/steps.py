@@ -37,7 +37,6 @@ from forebay.records import Address
 from forebay.step import Step
 from forebay.step_selection import StepSelection
 from forebay.stream import Stream
-from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.formats import output_format
 from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStepError, OutputMaker, PendingOutput
@@ -53,7 +52,12 @@ _NUMBERS_SHOWN_MAX = 10
 
 
 def stage_steps(
-    job: StepsJob, reporter: Reporter, instance: InstanceLike | None = None, *, receipt: Path | None = None
+    job: StepsJob,
+    reporter: Reporter,
+    instance: InstanceLike | None = None,
+    *,
+    receipt: Path | None = None,
+    folder: int | None = None,
 ) -> Json:
     """Does the job and returns its result. Each step gets an output of its own; see `merged.py` for one with all.
 
@@ -61,6 +65,8 @@ def stage_steps(
     ----------
     receipt : Path, optional
         What the stream is told as the receipt of its steps; not given: that of the destination.
+    folder : int, optional
+        A descriptor of the destination, where its name is not enough.
 
     Raises
     ------
@@ -74,21 +80,15 @@ def stage_steps(
     address = Address.parse(job.stream)
     if address.step is not None:
         raise InvalidArgumentError(f"{address} names a step; write {address.path} --steps {address.step}")
-    directory = Path(job.destination)
     open_timeout = None if job.follow else 0.0
+    shown = Path(job.destination)
     with (
         notes_of_waits(reporter),
         forebay.open(address.path, instance=instance, timeout=open_timeout, run=job.run or None) as stream,
+        Destination.opened(shown) if folder is None else Destination.of_folder(folder, shown) as destination,
+        forebay.Admin(instance, reconnect_timeout=_RECONNECT_SECONDS) as admin,
     ):
-        Destination.prepare(directory)
-        with publication.destination_lock(directory):
-            destination = Destination(directory)
-            with (
-                contextlib.closing(destination),
-                destination.readable_errors(),
-                forebay.Admin(instance, reconnect_timeout=_RECONNECT_SECONDS) as admin,
-            ):
-                return _Stager(job, selection, stream, admin, destination, reporter, receipt).run()
+        return _Stager(job, selection, stream, admin, destination, reporter, receipt).run()
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class _Stager:
         self._uuid = stream.info.uuid
         self._format = output_format(job.format)
         self._destination = destination
-        self._receipt = str(receipt or destination.receipt.path)
+        self._receipt = str(receipt or destination.shown_receipt)
         self._reporter = reporter
         self._reporting = threading.Lock()
         self._in_flight: deque[tuple[_InFlight, PendingOutput]] = deque()
@@ -165,7 +165,7 @@ class _Stager:
         self._raise_what_is_missing()
         self._destination.ensure_receipt()
         return {
-            "receipt": str(self._destination.receipt.path),
+            "receipt": str(self._destination.shown_receipt),
             "staged": self._staged,
             "kept": self._kept,
             "lost": self._lost,
@@ -219,7 +219,10 @@ class _Stager:
                 self._tell_files(entry)
                 self._settle(work, work.complete or entry.complete, already=True)
                 return
-            self._note(f"{output} does not match its receipt any more; step {step.number} is staged out again")
+            self._note(
+                f"{self._destination.shown / output.name} does not match its receipt any more; step {step.number} is "
+                "staged out again"
+            )
         if not self._job.replace:
             self._destination.check_replaceable(output, self._uuid)
         self._finish(CHECKED_AT_ONCE)
@@ -380,7 +383,7 @@ class _Stager:
 
     def _tell_files(self, entry: StepEntry) -> None:
         """For the manager's receipt. What goes into one output with other steps is told by `merged.py`."""
-        if self._receipt == str(self._destination.receipt.path):
+        if self._receipt == str(self._destination.shown_receipt):
             with self._reporting:
                 self._reporter.files(entry.file_rows())
 

@@ -377,6 +377,16 @@ def test_a_job_does_not_wait_for_what_another_one_mounts(node: NodeFiles, kernel
     assert kernel.mounted == {}
 
 
+def test_files_that_the_manager_does_not_open_in_time_cost_the_job_and_not_the_node(
+    node: NodeFiles, kernel: Kernel, manager: Manager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other jobs of the same reservation may keep it busy, by programs that stay on their nodes."""
+    manager.answers = [{"state": "wait"}]
+    assert replace(node, settings=_HURRIED).begin("17") == []
+    assert "its exports are not open in time" in capsys.readouterr().err
+    assert kernel.calls == []
+
+
 def test_a_manager_that_has_much_to_do_is_asked_again(node: NodeFiles, manager: Manager) -> None:
     manager.answers = [BusyError("ask again", ""), StorageError("the disk is full", ""), mounts_answer()]
     assert node.begin("17") == [str(node.mounts.folder / "17")]

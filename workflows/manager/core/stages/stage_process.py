@@ -12,6 +12,7 @@ import pwd
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from forebay.errors import PermissionDeniedError, StorageError
@@ -23,6 +24,7 @@ from forebay.workflows.staging.reporting import MESSAGE_BYTES_MAX
 __all__ = ["StageProcess"]
 
 _END = b"e"
+_OOM_SCORE = "500"  # of 1000, as the kernel counts; that of daemons is 0
 
 
 class StageProcess:
@@ -58,7 +60,7 @@ class StageProcess:
             It cannot be started for another reason.
         """
         try:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -77,6 +79,10 @@ class StageProcess:
             ) from None
         except OSError as error:
             raise StorageError(f"{command[0]} cannot be started for user {owner.owner_uid}: {error.strerror}") from None
+        # Where memory is short it goes before the daemons. What root sets, the process does not take back.
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE)
+        return process
 
     @property
     def has_ended(self) -> bool:
