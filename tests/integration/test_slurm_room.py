@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import os
 import pwd
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from forebay.errors import PermissionDeniedError
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.other_user import as_user
 from tests.support.slurm_calls import SlurmCalls, Start, job_of
 
 pytestmark = pytest.mark.instance
@@ -35,6 +40,25 @@ def fail_to_set_up(slurm: SlurmCalls, token: str, script: Path, capacity: str = 
     slurm.ask("teardown", "--token", token, "--job", script, "--hurry")
     slurm.hold(token, f"burst_buffer/datawarp: setup: {failed.stdout.strip()}")
     return failed.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: jobs' users are not the instance's own")
+def test_nobody_takes_the_name_of_a_job_to_come(start_slurm: Start) -> None:
+    """The numbers of jobs are easily guessed, and who has the name of one keeps that job from its reservation."""
+    slurm, instance = start_slurm()
+
+    def create(name: str) -> None:
+        with ManagerClient(Instance(instance.root)) as manager:
+            manager.create(name, "8MiB", persistent=True)
+
+    for name in ("job17", "job17.2"):
+        with pytest.raises(PermissionDeniedError, match="those of Slurm's jobs"):
+            as_user(slurm.uid, partial(create, name))
+        refused = slurm.call("create_persistent", "-c", "CLI", "-t", name, "-u", str(slurm.uid), "-C", "forebay:1")
+        assert "those of Slurm's jobs" in refused.stdout
+        assert refused.returncode == 1
+    as_user(slurm.uid, partial(create, "jobs"))
+    slurm.set_up("17", slurm.script(JOB), "forebay:16MiB")
 
 
 def wait_for_sweeps(slurm: SlurmCalls, token: str) -> None:

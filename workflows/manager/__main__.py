@@ -270,6 +270,7 @@ def _slurm_jobs(
     variables = program_environment(instance.root)
     job_files = JobFiles(database, reservations, _files_engines(instance, settings, database, reservations))
     reservations.before_destroy(job_files.let_go)
+    reservations.have_jobs = True
     if job_files.engines is not None:
         reservations.shows_files = job_files.reaches
         mounts = NodeMounts(instance.root / "stage-trees")

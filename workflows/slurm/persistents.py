@@ -35,11 +35,12 @@ class Persistents:
         Raises
         ------
         PermissionDeniedError, NotFoundError
-            Nobody gets reservations under that user's name.
+            Nobody gets reservations under that user's name; or the name is one of jobs.
         AlreadyExistsError, NoSpaceError
             Another one has the name; the pool is full.
         """
         gid = primary_group(uid, self._settings.uid_min)
+        self._reservations.check_free_name(name)
         self._reservations.create(
             ReservationRow(
                 name=name,

@@ -92,6 +92,8 @@ def build_reservation_router(
                 "`forebay up --shared`, or start one of your own with `forebay up`",
                 str(root),
             )
+        if not peer.is_administrator:
+            reservations.check_free_name(request.name)
         wanted = ReservationRow(
             name=request.name,
             capacity_bytes=parse_size(request.capacity),

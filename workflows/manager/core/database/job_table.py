@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +13,9 @@ import sqlalchemy as sql
 from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.database.database import Database, metadata
 
-__all__ = ["JobTable"]
+__all__ = ["JobTable", "is_name_of_a_job"]
+
+_NAME = re.compile(r"job[0-9]+(\.[0-9]+)?")
 
 _jobs = sql.Table(
     "jobs",
@@ -36,6 +39,11 @@ _jobs = sql.Table(
     sql.UniqueConstraint("token", "run"),
     sqlite_autoincrement=True,
 )
+
+
+def is_name_of_a_job(reservation: str) -> bool:
+    """A run of a job may want it for its own reservation."""
+    return _NAME.fullmatch(reservation) is not None
 
 
 class JobTable:

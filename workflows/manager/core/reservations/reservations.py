@@ -32,7 +32,7 @@ from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.core.access import Peer, is_administrator, may_use
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.database.job_table import JobTable, is_name_of_a_job
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import Placement
@@ -64,12 +64,19 @@ class Reservations:
         self._turns = NameTurns()  # One change of each at a time: request, call, outcome.
         self._reconciliation = Reconciliation(database, servers, self.pools, self._changes, self._turns)
         self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
+        self.have_jobs = False  #: a scheduler's jobs have reservations of their own
         #: Whether files of a reservation of another server are shown on this node to stages.
         self.shows_files: Callable[[ReservationRow], bool] = lambda _: False
 
     def before_destroy(self, call: Callable[[ReservationRow], None]) -> None:
         """Has this called before a reservation is destroyed, so that what holds its files open lets go of them."""
         self._changes.let_go = call
+
+    def check_free_name(self, name: str) -> None:
+        """PermissionDeniedError if it is one of a job, perhaps to come: who had it would keep that job from its own."""
+        if self.have_jobs and is_name_of_a_job(name):
+            where = f"reservation {name}"
+            raise PermissionDeniedError("such names are those of Slurm's jobs; choose another one", where)
 
     def create(
         self, request: ReservationRow, *, queues: bool = True, on: Sequence[str] = (), servers: int = 0
