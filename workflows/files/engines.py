@@ -120,6 +120,11 @@ class FilesEngines:
         return self._incarnation
 
     @property
+    def places(self) -> int:
+        """How many reservations one server can show by NFS: each has a port."""
+        return len(self._settings.port_range)
+
+    @property
     def operation_seconds_max(self) -> float:
         """After which an operation has been killed."""
         return self._settings.operation_seconds_max + _PROCESS_SECONDS

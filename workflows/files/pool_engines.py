@@ -34,6 +34,11 @@ class PoolEngines:
         return self._own.incarnation
 
     @property
+    def places(self) -> int:
+        """How many reservations each server can show by NFS: one configuration is for all."""
+        return self._own.places
+
+    @property
     def own_address(self) -> str:
         """Of the manager's node, as `FilesEngines.address`."""
         return self._own.address

@@ -7,12 +7,14 @@ A node is clean when its epilog has said so. Every other one is fenced, and its 
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
+from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError
 from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.records import Finding, Severity
 from forebay.workflows.directives.directives import Directives
@@ -33,6 +35,8 @@ _SHOWN_MAX = 3
 _REASON_CHARACTERS_MAX = 200
 #: What engines take the manager's node for while stages move files there.
 _STAGES_NODE = "forebay.stages"
+#: The last of so many parts of a server's places is for users who have none.
+_PARTS_OF_PLACES = 4
 _BEFORE_RUN = (JobState.SETUP, JobState.DATA_IN, JobState.PRE_RUN)
 
 
@@ -53,6 +57,8 @@ class JobFiles:
         self.engines = engines
         self._staged: set[str] = set()  # reservations that stages mount here; changed in their turns
         self._turns = NameTurns()
+        self._places = threading.Lock()  # Guards what follows, and is held while places are counted.
+        self._opening: dict[str, int] = {}  # users for whose jobs reservations are being opened, by their uuids
 
     def are_shown(self, reservation: str) -> bool:
         """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
@@ -118,16 +124,58 @@ class JobFiles:
                     self.engines.make_tree(info.id, Path(info.files_path), info.files_bytes)
 
     def open(self, job: JobRow, directives: Directives, nodes: Mapping[str, str]) -> None:
-        """Opens them for these nodes, by their addresses; idempotent. Raises as the driver does."""
+        """Opens them for these nodes, by their addresses; idempotent. Raises as the driver does, and NoSpaceError if
+        the job's user has so many shown that the places that are left are for others.
+        """
         for name in self.shown_of(job, directives):
             info = self._reservations.info(name)
-            with self._turns.of(info.id):
+            with self._turns.of(info.id), self._place(job, name):
                 assert self.engines is not None
                 mounts = self.engines.open(info.id, Path(info.files_path), nodes)
                 if name == job.reservation and directives.private:
                     make_private_folders(Path(info.files_path), nodes, job.owner_uid, job.owner_gid)
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
+
+    @contextlib.contextmanager
+    def _place(self, job: JobRow, name: str) -> Iterator[None]:
+        """A place among the reservations that its server shows, while its files are opened. Whoever has the turn of the
+        reservation calls.
+        """
+        row = self._database.reservation(name)
+        if row is None or self._driver_of(row) != "nfs":
+            yield
+            return
+        with self._places:
+            self._check_place(job, row)
+            self._opening[row.id] = job.owner_uid
+        try:
+            yield
+        finally:
+            with self._places:
+                del self._opening[row.id]
+
+    def _check_place(self, job: JobRow, row: ReservationRow) -> None:
+        assert self.engines is not None
+        shown = {*self.engines.reservations(), *self._opening}
+        if row.id in shown:
+            return
+        there = [other.id for other in self._database.reservations_of_ids(shown) if other.server == row.server]
+        kept = self.engines.places // _PARTS_OF_PLACES
+        if self.engines.places - len(there) > kept or not any(self._uses(job.owner_uid, other) for other in there):
+            return
+        raise NoSpaceError(
+            f"{len(there)} reservations are shown to nodes, and the {kept} places that are left are for users who have "
+            "none; run again when other jobs of yours have ended",
+            f"reservation {row.name}",
+        )
+
+    def _uses(self, uid: int, reservation_id: str) -> bool:
+        """A job of the user has it shown."""
+        if self._opening.get(reservation_id) == uid:
+            return True
+        in_use = [row for row in self._table.of_reservation(reservation_id) if self._is_in_use(row)]
+        return any((job := self._jobs.numbered(row.job_id)) is not None and job.owner_uid == uid for row in in_use)
 
     def answer(self, token: str, node: str) -> dict[str, Any]:
         """What a node mounts for a job. `state`: "none": nothing. "wait": ask again. "mount": these.

@@ -97,7 +97,7 @@ class NodeFiles:
         """
         _check(job)
         deadline = time.monotonic() + self.settings.begin_seconds_max
-        signal.alarm(round(self.settings.begin_seconds_max) + 2 * _GRACE_SECONDS)
+        signal.alarm(round(self.settings.begin_seconds_max + _REPORT_SECONDS) + 2 * _GRACE_SECONDS)
         answer = self._answer(job, deadline)
         if answer is None or answer["state"] == "none":
             return []

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, StorageError
+from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError, StorageError
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
@@ -38,6 +38,7 @@ class Engines:
         self.clean: list[str] = []
         self.problems: dict[str, ForebayError] = {}
         self.incarnation = 3
+        self.places = 300
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -118,10 +119,12 @@ def files(database: Database, engines: Engines) -> JobFiles:
     return JobFiles(database, cast(Reservations, reservations), cast(PoolEngines, engines))
 
 
-def job(database: Database, token: str, *persistents: str, capacity: int = 1, pool: str = "") -> JobRow:
+def job(
+    database: Database, token: str, *persistents: str, capacity: int = 1, pool: str = "", uid: int = 1000
+) -> JobRow:
     """One that is about to run."""
     directives = Directives(capacity_bytes=capacity, persistents=persistents).as_json()
-    row = JobTable(database).add(token, 1000, 1000, capacity, directives)
+    row = JobTable(database).add(token, uid, uid, capacity, directives)
     for name in filter(None, (row.reservation, *persistents)):
         reserved = ReservationRow(
             name=name,
@@ -195,6 +198,23 @@ def test_a_reservation_that_no_agent_has_shown_is_destroyed_without_one(
     run(database, files, row)
     with pytest.raises(StorageError):
         files.let_go(mesh)
+
+
+def test_one_user_leaves_places_of_a_server_to_others(database: Database, files: JobFiles, engines: Engines) -> None:
+    """Each reservation that is shown has a port of its home, and whoever had all kept others' jobs from running."""
+    engines.places = 4
+    for token in ("11", "12", "13"):
+        run(database, files, job(database, token))
+    with pytest.raises(NoSpaceError, match="the 1 places that are left are for users who have none"):
+        run(database, files, job(database, "14"))
+    other = job(database, "15", uid=1001)
+    run(database, files, other)
+    run(database, files, other)  # what is shown already takes no place
+    mesh = job(database, "16", "mesh", capacity=0)
+    on_other_server = database.reservation("mesh")
+    assert on_other_server is not None
+    database.put_reservation(replace(on_other_server, server="ssd2"))
+    run(database, files, mesh)
 
 
 def test_a_node_that_slurm_did_not_list_gets_nothing(database: Database, files: JobFiles) -> None:
