@@ -17,6 +17,7 @@ from forebay.manager.process_identity import process_identity
 
 __all__ = ["end_daemons", "find_daemons", "last_words", "program_path", "start_daemon"]
 
+_OOM_SCORE = "250"  # of 1000, as the kernel counts; stages of users have more
 _FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
 
 
@@ -28,10 +29,11 @@ def program_path(name: str, package: str) -> str:
     raise UnsupportedError(f"{name} is not installed; install it (package {package})")
 
 
-def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> str:
+def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, str], *, goes_first: bool = False) -> str:
     """Starts it with nothing of this process but its rights; its identity.
 
-    Its signals are as at a program's start: who starts us may block some.
+    Its signals are as at a program's start: who starts us may block some. `goes_first`: users make it grow, and where
+    memory is short it goes before the instance's own daemons.
     """
     with log.open("ab") as words:
         try:
@@ -47,6 +49,9 @@ def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, st
             )
         except OSError as error:
             raise StorageError(f"{command[0]} cannot be started: {error.strerror}", str(log)) from None
+    if goes_first:
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE)
     process.returncode = 0  # it outlives this process, which does not wait for it
     return process_identity(process.pid) or ""
 

@@ -295,6 +295,7 @@ class NfsDriver:
                 "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={self._socket}",
                 "BLKID_FILE": str(self.folder / "blkid.tab"),
             },
+            goes_first=True,
         )
         fail_point("files.start.daemon")
         NFS_STATE.write(self.folder, state)

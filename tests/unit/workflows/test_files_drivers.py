@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
-from forebay.workflows.files.daemons import end_daemons, find_daemons
+from forebay.workflows.files.daemons import end_daemons, find_daemons, start_daemon
 from forebay.workflows.files.driver_state import DriverState, Export
 from forebay.workflows.files.nfs import _next_number
 from forebay.workflows.files.settings import FilesSettings
@@ -71,6 +71,17 @@ def test_a_process_that_another_user_may_have_started_is_no_daemon(
     assert list(find_daemons(mark)) == [ours]
     end_daemons(mark, time.monotonic() + 30)
     assert find_daemons(mark) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: whoever runs the tests may have another score already")
+def test_a_daemon_that_users_make_grow_goes_before_others(tmp_path: Path) -> None:
+    mark = tmp_path / "ganesha.conf"
+    command = [sys.executable, "-c", "import signal; signal.pause()", str(mark)]
+    identity = start_daemon(command, tmp_path / "log", {}, goes_first=True)
+    try:
+        assert Path(f"/proc/{identity.split('/')[1]}/oom_score_adj").read_text() == "250\n"
+    finally:
+        end_daemons(mark, time.monotonic() + 30)
 
 
 def test_a_program_that_writes_its_title_anew_is_found(tmp_path: Path) -> None:
