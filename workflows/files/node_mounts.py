@@ -55,8 +55,8 @@ class Wanted:
 
 
 class NotServedError(StorageError):
-    """The NFS server of these files does not serve this node, which reaches it and has what it needs. Users can bring
-    that about: each reservation has a server of its own, and they may open there what it can have open.
+    """These files are not served to this node, which has what it needs. Users can bring that about: each reservation
+    has an NFS server of its own, which they may fill, and they may destroy what they have.
     """
 
 
@@ -170,11 +170,18 @@ class NodeMounts:
                     self._mounter(wanted, place, deadline)
                 return
             except (StorageError, DeadlineExceededError) as error:
+                if self._is_gone(wanted):
+                    raise NotServedError("the reservation is gone", wanted.source) from None
                 if time.monotonic() > deadline:
                     if wanted.site is None and wanted.port and self._reaches(wanted):
                         raise NotServedError(error.what, error.where) from None
                     raise
                 time.sleep(_POLL_SECONDS if wanted.site is None else _SITE_POLL_SECONDS)
+
+    def _is_gone(self, wanted: Wanted) -> bool:
+        """A folder of this node, the home, that somebody has destroyed: what has those of all reservations is there."""
+        is_folder = wanted.site is None and not wanted.port
+        return is_folder and not os.path.lexists(wanted.source) and Path(wanted.source).parents[1].is_dir()
 
     def _reaches(self, wanted: Wanted) -> bool:
         """This node has NFS, and the kernel of the server's node answers, whether or not its NFS server does."""
@@ -205,7 +212,10 @@ class NodeMounts:
     def _shows(self, mount: Mount, wanted: Wanted) -> bool:
         if wanted.port:
             return mount.source == wanted.source
-        status = os.stat(wanted.source)
+        try:
+            status = os.stat(wanted.source)
+        except FileNotFoundError:
+            return False
         of_tree = mount_at(Path(wanted.source), self._table)
         root = "/" if of_tree is None else of_tree.root
         return (mount.root, mount.device) == (root, f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}")

@@ -206,6 +206,9 @@ class JobFiles:
         # What was fenced before the job has come: another job of the node was not clean, by its user's doing. That
         # costs this job these files, and not the node.
         rows = [row for row in rows if row.state is not JobNodeState.FENCED]
+        # Nor does the node lack what somebody has destroyed since.
+        there = {row.id for row in self._database.reservations_of_ids(row.reservation_id for row in rows)}
+        rows = [row for row in rows if row.reservation_id in there]
         if not rows:
             return {"state": "none"}
         striped = self.id_of(job.reservation) if job.reservation else ""

@@ -159,6 +159,14 @@ def test_a_reservation_that_was_made_when_the_job_had_begun_without_it_costs_the
     assert files.answer("17", "n1") == {"state": "none"}
 
 
+def test_a_reservation_that_was_destroyed_before_the_prolog_is_not_mounted(database: Database, files: JobFiles) -> None:
+    run(database, files, job(database, "17", "mesh"))
+    database.forget_reservation("job17")
+    answer = files.answer("17", "n1")
+    assert [mount["id"] for mount in answer["mounts"]] == ["id-mesh"]
+    assert answer["striped"] == ""
+
+
 def test_a_node_waits_until_its_export_is_open_and_gets_its_own(database: Database, files: JobFiles) -> None:
     row = job(database, "17")
     assert files.answer("17", "n1") == {"state": "wait"}

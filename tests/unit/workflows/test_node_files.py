@@ -377,6 +377,18 @@ def test_a_job_does_not_wait_for_what_another_one_mounts(node: NodeFiles, kernel
     assert kernel.mounted == {}
 
 
+def test_a_tree_of_the_home_that_its_user_destroyed_costs_the_job_and_not_the_node(
+    node: NodeFiles, manager: Manager, tmp_path: Path
+) -> None:
+    (tmp_path / "reservations").mkdir()
+    answer = mounts_answer()
+    answer["mounts"][0] |= {"tree": str(tmp_path / "reservations" / FIRST / "files"), "home": ""}
+    manager.answers = [answer]
+    mounts = NodeMounts(node.mounts.folder)
+    assert replace(node, mounts=mounts, home="").begin("17") == []
+    assert manager.reports[-1][3:] == ("failed", "the reservation is gone")
+
+
 def test_files_that_the_manager_does_not_open_in_time_cost_the_job_and_not_the_node(
     node: NodeFiles, kernel: Kernel, manager: Manager, capsys: pytest.CaptureFixture[str]
 ) -> None:
