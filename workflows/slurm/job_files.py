@@ -241,6 +241,11 @@ class JobFiles:
             }
         return mount
 
+    def user_of(self, token: str) -> int | None:
+        """Whose job it is; None: there is none of this number."""
+        job = self._jobs.current(token)
+        return None if job is None else job.owner_uid
+
     def report(self, token: str, run: int, node: str, state: str, reason: str) -> dict[str, Any]:
         """What a node says of itself: "mounted", "failed", "clean" or "unclean". An unclean one is fenced when this
         returns. `fenced`: it was not clean in time, whatever it says now.

@@ -6,6 +6,7 @@ through a server of the pool, by MUNGE or introduced by the server of its node.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -22,6 +23,9 @@ _REPORTS_AT_ONCE_MAX = 8
 #: The server passes on 32 requests of root of other nodes at once. Up to 16 are those of agents, who carry out the
 #: fences that reports wait for: reports may not take the places of all others.
 _REPORTS_HELD_MAX = 12
+#: Of the jobs of one user. A job of a thousand nodes that are all unclean needs as many fences of one reservation, and
+#: whose report is not heard counts as unclean.
+_REPORTS_HELD_OF_USER_MAX = 6
 
 
 class NodeRequest(BaseModel):
@@ -44,7 +48,7 @@ def build_node_router(files: JobFiles) -> APIRouter:
     router = APIRouter()
     # Each may wait for a fence, and a job has many nodes: they wait here, and take no threads from others.
     reports = asyncio.Semaphore(_REPORTS_AT_ONCE_MAX)
-    held = 0
+    held: Counter[int | None] = Counter()  # by user
 
     @router.post("/slurm/nodes/begin")
     async def begin(request: NodeRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -55,18 +59,20 @@ def build_node_router(files: JobFiles) -> APIRouter:
     @router.post("/slurm/nodes/report")
     async def report(request: NodeReport, peer: CurrentPeer) -> dict[str, Any]:
         """Takes note; an unclean node is fenced when this is answered."""
-        nonlocal held
         _check_root(peer)
-        if held >= _REPORTS_HELD_MAX:
+        user = await asyncio.to_thread(files.user_of, request.job)
+        if held.total() >= _REPORTS_HELD_MAX or held[user] >= _REPORTS_HELD_OF_USER_MAX:
             raise BusyError("as many nodes report as may at once; report again", request.node)
-        held += 1
+        held[user] += 1
         try:
             async with reports:
                 return await asyncio.to_thread(
                     files.report, request.job, request.run, request.node, request.state, request.reason
                 )
         finally:
-            held -= 1
+            held[user] -= 1
+            if not held[user]:
+                del held[user]
 
     return router
 

@@ -21,7 +21,7 @@ from tests.support.time_limits import seconds
 
 _AT_ONCE = 8
 _HELD = 12
-_REPORTS = 20
+_HELD_OF_USER = 6
 
 
 class Files:
@@ -45,6 +45,9 @@ class Files:
             self._running -= 1
         return {"fenced": True}
 
+    def user_of(self, token: str) -> int:
+        return int(token)  # each has one job
+
     def answer(self, *_: object) -> dict[str, Any]:
         return {"state": "none"}
 
@@ -61,8 +64,9 @@ def test_reports_that_wait_for_fences_leave_threads_and_places_to_other_requests
         root = Peer(0, 0)
         report = calls["/slurm/nodes/report"]
         reports = [
-            asyncio.ensure_future(report(NodeReport(job="17", node=f"n{number}", run=1, state="unclean"), root))
-            for number in range(_REPORTS)
+            asyncio.ensure_future(report(NodeReport(job=job, node=f"n{number}", run=1, state="unclean"), root))
+            for job in ("17", "18", "19")
+            for number in range(_HELD_OF_USER)
         ]
         try:
             async with asyncio.timeout(seconds(30)):
@@ -79,5 +83,32 @@ def test_reports_that_wait_for_fences_leave_threads_and_places_to_other_requests
         assert await asyncio.gather(*reports[:_HELD]) == [{"fenced": True}] * _HELD
         assert files.most == _AT_ONCE
         assert await report(NodeReport(job="17", node="late", run=1, state="clean"), root) == {"fenced": True}
+
+    asyncio.run(run())
+
+
+def test_reports_of_one_users_nodes_leave_places_to_those_of_others() -> None:
+    """Whose report is not heard in time counts as unclean: its files are taken from it."""
+
+    async def run() -> None:
+        files = Files(lambda: None)
+        router = build_node_router(cast(JobFiles, files))
+        (report,) = [
+            route.endpoint for route in router.routes if isinstance(route, APIRoute) and route.path.endswith("/report")
+        ]
+        root = Peer(0, 0)
+        reports = [
+            asyncio.ensure_future(report(NodeReport(job="17", node=f"n{number}", run=1, state="unclean"), root))
+            for number in range(_HELD)
+        ]
+        try:
+            for one in reports[_HELD_OF_USER:]:
+                with pytest.raises(BusyError, match="report again"):
+                    await asyncio.wait_for(one, seconds(30))
+            files.end.set()
+            assert await report(NodeReport(job="18", node="n1", run=1, state="clean"), root) == {"fenced": True}
+        finally:
+            files.end.set()
+        assert await asyncio.gather(*reports[:_HELD_OF_USER]) == [{"fenced": True}] * _HELD_OF_USER
 
     asyncio.run(run())
