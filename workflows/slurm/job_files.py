@@ -153,7 +153,7 @@ class JobFiles:
             yield
         finally:
             with self._places:
-                del self._opening[row.id]
+                self._opening.pop(row.id, None)
 
     def _check_place(self, job: JobRow, row: ReservationRow) -> None:
         assert self.engines is not None

@@ -175,9 +175,8 @@ class NodeFiles:
     def _let_go(self, job: str, reservations: list[str]) -> None:
         """Takes away what is mounted still, unless another job has it, and forgets the job."""
         deadline = time.monotonic() + _GRACE_SECONDS
-        with (
-            contextlib.ExitStack() as turns
-        ):  # all until the job is forgotten: of two jobs the second one takes it away
+        # All turns until the job is forgotten: of two jobs that end at once the second one takes it away.
+        with contextlib.ExitStack() as turns:
             held = []
             for reservation in sorted(reservations):
                 with contextlib.suppress(BusyError):  # who has the turn has a job, whose mount it is
