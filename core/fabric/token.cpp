@@ -241,7 +241,9 @@ Result<Token> read_token_file(const std::string& path) {
   if (!file.valid()) return system_error(errno, "cannot read the token", path);
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return system_error(errno, "cannot look at the token's file", path);
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  // Root gives a job's token to the job's user by an access list, whose mask is where the group's bits are.
+  const bool is_given = status.st_uid == 0 && ::geteuid() != 0;
+  if ((status.st_mode & (is_given ? S_IRWXO : S_IRWXG | S_IRWXO)) != 0) {
     return fail(ErrorCode::permission_denied,
                 "others may read this token, and whoever has it has its rights; chmod 600 it", path);
   }

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import base64
-import stat
+import os
 import struct
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,17 @@ def claims_of(token: str) -> tuple[int, int]:
     return struct.unpack_from("<I", claims, 4)[0], struct.unpack_from("<I", claims, 40)[0]
 
 
+def is_denied(call: Callable[[], object]) -> bool:
+    """The system does not let this user do it."""
+    try:
+        call()
+    except PermissionError:
+        return True
+    return False
+
+
 def test_no_process_of_the_user_makes_a_jobs_token(
-    users: Users, server: Instance, place: Path, monkeypatch: pytest.MonkeyPatch
+    users: Users, server: Instance, place: Path, python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob, eve = users("ada"), users("bob"), users("eve")
     server.create("mesh", "64MiB", owner_uid=ada.uid, owner_gid=ada.gid)
@@ -49,13 +60,22 @@ def test_no_process_of_the_user_makes_a_jobs_token(
     tokens = JobTokens(place / "root", SlurmSettings(server="node7:7460"), link)
     with Admin(socket) as admin:
         admin.share("mesh", Rights.READ, user=bob.uid)
-        monkeypatch.setattr(subprocess, "Popen", starts)
         for user, rights in ((ada, 3), (bob, 1)):
-            tokens.make(job_of(user), "mesh")
+            with monkeypatch.context() as patched:
+                patched.setattr(subprocess, "Popen", starts)
+                tokens.make(job_of(user), "mesh")
             file = Path(tokens.variables(job_of(user), "mesh")["FOREBAY_TOKEN_FILE"])
-            status = file.stat()
-            assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (user.uid, 0o600)
-            assert claims_of(file.read_text()) == (user.uid, rights)
+            assert claims_of(user.call(file.read_text)) == (user.uid, rights)
+            # The file is root's: the user could else fill the root's file system by it.
+            assert user.call(partial(is_denied, lambda: os.open(file, os.O_WRONLY)))
+            assert user.call(partial(is_denied, lambda: file.chmod(0o600)))
+            assert eve.call(partial(is_denied, file.read_text))
+            # The client takes it for private; there is no server at this port.
+            asked = user.run(
+                [python, "-m", "forebay", "ping"], FOREBAY_SERVER="127.0.0.1:1", FOREBAY_TOKEN_FILE=str(file)
+            )
+            assert "others may read" not in asked.stderr
+            assert "127.0.0.1:1" in asked.stderr
             tokens.void(job_of(user), revoke=True)
         with pytest.raises(PermissionDeniedError):
             tokens.make(job_of(eve), "mesh")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens of jobs: with its own, a job uses its streams on nodes other than the server's.
 
-A token is the job's user's, with what that user may. It lies in ROOT/slurm/tokens/JOB, a file of mode 0600 of the
-user's, which every node of the job sees. Nothing else has it: not the job's variables, which name the file, nor Slurm's
-state. Its renewal replaces the file, so all nodes have it at once.
+A token is the job's user's, with what that user may. It lies in ROOT/slurm/tokens/JOB, a file that the user alone may
+read, and which every node of the job sees. The file is root's: the user could else fill the root's file system by it.
+Nothing else has the token: not the job's variables, which name the file, nor Slurm's state. Its renewal replaces the
+file, so all nodes have it at once.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class JobTokens:
             self._folder.chmod(0o711)
             # First what has to be revoked.
             write_whole(self._made(job), "".join(f"{one}\n" for one in [*self._all(job), text]), mode=0o600)
-            owner = job.owner_uid if os.geteuid() == 0 else None
-            write_whole(self._file(job), f"{text}\n", mode=0o600, owner=owner)
+            reader = job.owner_uid if os.geteuid() == 0 else None
+            write_whole(self._file(job), f"{text}\n", mode=0o600, reader=reader)
         except OSError as error:
             raise StorageError(f"the job's token cannot be kept: {error.strerror}", error.filename) from None
 

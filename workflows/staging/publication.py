@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import stat
+import struct
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -144,12 +145,14 @@ def write_whole(
     *,
     mode: int | None = None,
     owner: int | None = None,
+    reader: int | None = None,
     durable: bool = True,
     apart: bool = False,
 ) -> None:
     """Replaces a text file: written under another name, synced, renamed, the directory synced. With these permissions,
-    else as the umask says; of this user, else of the process's. `durable=False`: nothing is synced, for what can be
-    made again. `apart=True`: it is written in a folder of its own, since others may write beside it.
+    else as the umask says; of this user, else of the process's. `reader`: this user may read it, by an access list;
+    where the file system has none, it is that user's. `durable=False`: nothing is synced, for what can be made again.
+    `apart=True`: it is written in a folder of its own, since others may write beside it.
     """
     partial = partial_path(path) if apart else path.with_name(_hidden_name(path))
     try:
@@ -158,6 +161,8 @@ def write_whole(
             file.flush()
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
+            if reader is not None and not _let_read(file.fileno(), reader):
+                owner = reader
             if owner is not None:
                 os.fchown(file.fileno(), owner, -1)
             if durable:
@@ -167,6 +172,21 @@ def write_whole(
             sync_directory(path.parent)
     finally:
         remove(partial)
+
+
+def _let_read(descriptor: int, uid: int) -> bool:
+    """Its owner may read and write it, this user may read it, nobody else anything; False where there are no lists."""
+    nobody = 0xFFFFFFFF
+    # Tags of the kernel's: owner, user, group, mask, other.
+    entries = ((0x01, 6, nobody), (0x02, 4, uid), (0x04, 0, nobody), (0x10, 4, nobody), (0x20, 0, nobody))
+    encoded = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(descriptor, "system.posix_acl_access", encoded)
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.EINVAL):
+            return False
+        raise
+    return True
 
 
 def publish(partial: Path, output: Path) -> None:

@@ -20,6 +20,9 @@ from forebay.workflows.manager.http.reservation_routes import build_reservation_
 class _Reservations:
     """Says that it was asked."""
 
+    def check_free_name(self, name: str) -> None:
+        """There are no jobs."""
+
     def create(self, request: Any, *, on: Any, servers: int) -> Any:
         request.name.encode()  # as a database does
         return self
