@@ -67,8 +67,8 @@ def test_no_process_of_the_user_makes_a_jobs_token(
             file = Path(tokens.variables(job_of(user), "mesh")["FOREBAY_TOKEN_FILE"])
             assert claims_of(user.call(file.read_text)) == (user.uid, rights)
             # The file is root's: the user could else fill the root's file system by it.
-            assert user.call(partial(is_denied, lambda: os.open(file, os.O_WRONLY)))
-            assert user.call(partial(is_denied, lambda: file.chmod(0o600)))
+            assert user.call(partial(is_denied, partial(os.open, file, os.O_WRONLY)))
+            assert user.call(partial(is_denied, partial(file.chmod, 0o600)))
             assert eve.call(partial(is_denied, file.read_text))
             # The client takes it for private; there is no server at this port.
             asked = user.run(
