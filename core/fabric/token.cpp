@@ -68,7 +68,7 @@ std::string in_base64(std::span<const std::byte> bytes) {
 
 /// Nothing if it is something else.
 std::vector<std::byte> from_base64(std::string_view text) {
-  if (text.empty()) return {};  // sodium wants a place to write to, and an empty vector has none
+  if (text.empty()) return {};  // an empty vector has no place that sodium could be given
   std::vector<std::byte> out(text.size());
   std::size_t length = 0;
   const char* end = nullptr;
