@@ -10,6 +10,7 @@ from typing import Any
 from forebay.errors import ForebayError, ProtocolError, UnsupportedError
 from forebay.workflows.files.agent_calls import AgentCalls
 from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
+from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 
 __all__ = ["PoolEngines"]
 
@@ -59,6 +60,22 @@ class PoolEngines:
         if server := self._server(reservation):
             raise UnsupportedError(f'files_driver = "commands" shows files of the manager\'s server, not of {server}')
         self._own.make_tree(reservation, tree, capacity_bytes)
+
+    def make_namespaces(self, reservation: str, tree: Path, job: str, uid: int, gid: int, *, private: bool) -> None:
+        """Makes the folders of a job's scratch at its home, before its nodes are known; idempotent. Raises as
+        `make_namespaces` and `AgentCalls.ask`.
+        """
+        if server := self._server(reservation):
+            self._ask(server, "make_namespaces", reservation, job=job, private=private)
+        else:
+            make_namespaces(tree, job, uid, gid, private=private, prolog=False, shown=True)
+
+    def make_private_folders(self, reservation: str, tree: Path, nodes: Collection[str], uid: int, gid: int) -> None:
+        """Makes each node's private scratch at the home; idempotent. Raises as `make_namespaces`."""
+        if server := self._server(reservation):
+            self._ask(server, "make_private_folders", reservation, nodes=sorted(nodes))
+        else:
+            make_private_folders(tree, nodes, uid, gid)
 
     def check_tree(self, reservation: str) -> None:
         """StorageError if a site's tree is not mounted at its home."""

@@ -12,18 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError
+from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, UnsupportedError
 from forebay.manager.records import JobRow, JobState, ReservationRow
-from forebay.records import Finding, Severity
+from forebay.records import Finding, ReservationInfo, Severity
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.namespaces import make_namespaces
 from forebay.workflows.files.node_mounts import Wanted
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.manager.core.pools.placement import Reach
+from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.reservations import Reservations
-from forebay.workflows.slurm.namespaces import make_private_folders
 
 __all__ = ["JobFiles"]
 
@@ -60,10 +62,29 @@ class JobFiles:
 
     def _driver_of(self, reservation: ReservationRow | None) -> str:
         """What shows its files on the nodes of jobs; "": nothing does."""
-        if self.engines is None or reservation is None:
-            return ""
-        pool = self._reservations.pools.settings.pools.get(reservation.pool)
-        return "" if pool is None else pool.files_driver
+        return "" if reservation is None else self._driver_of_pool(reservation.pool)
+
+    def _driver_of_pool(self, pool: str) -> str:
+        known = self._reservations.pools.settings.pools.get(pool)
+        return "" if self.engines is None or known is None else known.files_driver
+
+    def reach(self, pool: str) -> Reach:
+        """Where reservations of jobs from this pool may lie: on the manager's server, unless files of others are shown
+        to nodes, too.
+        """
+        others = self._reservations.servers.others()
+        if not others:
+            return Reach()
+        if self.engines is None or self._driver_of_pool(pool) != "nfs":
+            return Reach((server_name(),))
+        engines = self.engines
+        return Reach(
+            without={
+                server.name: f"no agent runs on server {server.name}, so files of jobs cannot lie there"
+                for server in others
+                if engines.lacks_agent(server.name)
+            }
+        )
 
     def reaches(self, reservation: ReservationRow) -> bool:
         """Files of another server's reservation can be mounted on the manager's node."""
@@ -117,6 +138,29 @@ class JobFiles:
                     assert self.engines is not None
                     self.engines.make_tree(info.id, Path(info.files_path), info.files_bytes)
 
+    def make_namespaces(self, job: JobRow, directives: Directives, info: ReservationInfo, *, prolog: bool) -> None:
+        """Makes the folders of the job's scratch, before anything is staged in; idempotent. Raises as `make_namespaces`
+        and an agent's call.
+
+        Parameters
+        ----------
+        prolog : bool
+            Where nodes mount no files, each makes its private folder.
+        """
+        row = self._database.reservation(job.reservation)
+        if self.engines is not None and self._driver_of(row):
+            with self._turns.of(info.id):
+                self.engines.make_namespaces(
+                    info.id, Path(info.files_path), job.token, job.owner_uid, job.owner_gid, private=directives.private
+                )
+        elif row is not None and row.server:
+            raise UnsupportedError(
+                f"its files lie on server {row.server}, and its pool shows them to no nodes any more"
+            )
+        else:
+            owner = (job.owner_uid, job.owner_gid)
+            make_namespaces(Path(info.files_path), job.token, *owner, private=directives.private, prolog=prolog)
+
     def open(self, job: JobRow, directives: Directives, nodes: Mapping[str, str]) -> None:
         """Opens them for these nodes, by their addresses; idempotent. Raises as the driver does."""
         for name in self.shown_of(job, directives):
@@ -125,7 +169,8 @@ class JobFiles:
                 assert self.engines is not None
                 mounts = self.engines.open(info.id, Path(info.files_path), nodes)
                 if name == job.reservation and directives.private:
-                    make_private_folders(Path(info.files_path), nodes, job.owner_uid, job.owner_gid)
+                    owner = (job.owner_uid, job.owner_gid)
+                    self.engines.make_private_folders(info.id, Path(info.files_path), nodes, *owner)
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 

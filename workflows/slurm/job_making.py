@@ -6,18 +6,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from pathlib import Path
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError, RefusedError, UnsupportedError
 from forebay.manager.records import JobRow, ReservationRow
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.agent_calls import AgentAwayError
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
-from forebay.workflows.slurm.namespaces import make_namespaces
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import known_job
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -121,9 +120,7 @@ class JobMaking:
             self._make_all(job, directives, request)
         if self._is_wanted(job):
             return
-        self._attachments.detach_job(job.holder)
-        if job.reservation:
-            self._reservations.destroy(job.reservation, force=True, by=None)
+        self._take_back(job)
         raise RefusedError(f"job {job.token} is over: what its setup made is gone again")
 
     def _is_wanted(self, job: JobRow) -> bool:
@@ -138,19 +135,21 @@ class JobMaking:
         if not job.capacity_bytes:
             self._files.make_trees(job, directives)
             return
-        info = self._reservations.create(request, queues=False)
+        reach = self._files.reach(request.pool)
+        info = self._reservations.create(request, queues=False, on=reach.on, without=reach.without)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         self._files.make_trees(job, directives)
-        shown = self._files.are_shown(job.reservation)
-        make_namespaces(
-            Path(info.files_path),
-            job.token,
-            job.owner_uid,
-            job.owner_gid,
-            private=directives.private,
-            prolog=bool(self._settings.node_folder) and not shown,
-            shown=shown,
-        )
+        try:
+            self._files.make_namespaces(job, directives, info, prolog=bool(self._settings.node_folder))
+        except AgentAwayError:
+            if not job.stages:  # nothing lies there yet: the next setup may choose another server
+                self._take_back(job)
+            raise
+
+    def _take_back(self, job: JobRow) -> None:
+        self._attachments.detach_job(job.holder)
+        if job.reservation:
+            self._reservations.destroy(job.reservation, force=True, by=None)
 
     def _request(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(

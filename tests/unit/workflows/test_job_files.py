@@ -16,13 +16,13 @@ from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, S
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
+from forebay.workflows.files.namespaces import make_namespaces
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import Pool
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles
-from forebay.workflows.slurm.namespaces import make_namespaces
 
 NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 
