@@ -8,13 +8,15 @@ import stat
 import struct
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from forebay import Admin, PermissionDeniedError, Rights
 from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.settings import SlurmSettings
 from tests.fault.instance import Instance
@@ -46,7 +48,8 @@ def test_no_process_of_the_user_makes_a_jobs_token(
         raise AssertionError("a process was started, whose user can read its environment, stop it and write its answer")
 
     link = ServerLink(lambda: Admin(socket))
-    tokens = JobTokens(place / "root", SlurmSettings(server="node7:7460"), link)
+    reservations = SimpleNamespace(home_of=lambda _: link, address_of=lambda _: "")
+    tokens = JobTokens(place / "root", SlurmSettings(server="node7:7460"), cast(Reservations, reservations))
     with Admin(socket) as admin:
         admin.share("mesh", Rights.READ, user=bob.uid)
         monkeypatch.setattr(subprocess, "Popen", starts)
@@ -56,7 +59,7 @@ def test_no_process_of_the_user_makes_a_jobs_token(
             status = file.stat()
             assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (user.uid, 0o600)
             assert claims_of(file.read_text()) == (user.uid, rights)
-            tokens.void(job_of(user), revoke=True)
+            tokens.void(job_of(user), "mesh")
         with pytest.raises(PermissionDeniedError):
             tokens.make(job_of(eve), "mesh")
     link.close()

@@ -16,7 +16,7 @@ from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, S
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
-from forebay.workflows.files.namespaces import make_namespaces
+from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
@@ -62,6 +62,9 @@ class Engines:
 
     def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
         self._note("make_tree", reservation, str(tree), str(capacity_bytes))
+
+    def make_private_folders(self, _reservation: str, tree: Path, nodes: Collection[str], uid: int, gid: int) -> None:
+        make_private_folders(tree, nodes, uid, gid)
 
     def check_tree(self, reservation: str) -> None:
         if self.lacks_tree:

@@ -20,6 +20,7 @@ from forebay.workflows.manager.core.database.attachment_table import AttachmentT
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.slurm import slurm_files
@@ -50,7 +51,14 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def slurm_files_of(root: Path, database: Database) -> SlurmFiles:
     root.mkdir(exist_ok=True)
     pools = Pools(database, Servers(database, lambda _address: cast(Any, _Server())), PoolSettings())
-    return SlurmFiles(root, SlurmSettings(), database, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation})
+    return SlurmFiles(
+        root,
+        SlurmSettings(),
+        database,
+        pools,
+        lambda job: {"FOREBAY_RESERVATION": job.reservation},
+        lambda _pool: Reach(),
+    )
 
 
 def told(root: Path) -> tuple[Any, ...]:
@@ -137,7 +145,7 @@ def test_tables_that_took_long_do_not_replace_newer_ones(
 
 
 def test_names_in_tables_move_no_cursor_and_forge_no_row() -> None:
-    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m")
+    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m", "node1")
     tables = status_tables([], [session], [])
     assert r"17\x0a18\x1b[2J" in tables["sessions"]
     assert r"na\u202eme" in tables["instances"]
