@@ -8,6 +8,7 @@ A node is clean when its epilog has said so. Every other one is fenced, and its 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,14 +69,14 @@ class JobFiles:
         known = self._reservations.pools.settings.pools.get(pool)
         return "" if self.engines is None or known is None else known.files_driver
 
-    def reach(self, pool: str) -> Reach:
+    def reach(self, pool: str, *, follows: bool = False) -> Reach:
         """Where reservations of jobs from this pool may lie: on the manager's server, unless files of others are shown
-        to nodes, too.
+        to nodes, too. `follows`: they are to be copied as they appear, which the manager's server tells at once.
         """
         others = self._reservations.servers.others()
         if not others:
             return Reach()
-        if self.engines is None or self._driver_of_pool(pool) != "nfs":
+        if follows or self.engines is None or self._driver_of_pool(pool) != "nfs":
             return Reach((server_name(),))
         engines = self.engines
         return Reach(
@@ -126,6 +127,11 @@ class JobFiles:
         """Names of the reservations of the job whose files its nodes mount."""
         names = [job.reservation, *directives.persistents]
         return [name for name in names if self.are_shown(name)]
+
+    def check_there(self, job: JobRow) -> None:
+        """NotFoundError if the job's own reservation is gone: destroyed by force, or given up with its server."""
+        if job.reservation and not self.id_of(job.reservation):
+            raise NotFoundError("its reservation was destroyed, or given up with its server; submit the job again")
 
     def make_trees(self, job: JobRow, directives: Directives) -> None:
         """Has a site's engine make what is to be shown, before anything is staged in; idempotent. Raises as the driver
@@ -293,7 +299,9 @@ class JobFiles:
         return sorted({row.node for row in self._of(job) if row.state is JobNodeState.FENCED})
 
     def note_on(self, job: JobRow) -> str:
-        """For `forebay why`: which node has not mounted, and which was not clean; "" without any."""
+        """For `forebay why`: which node has not mounted, and which was not clean, and which server with files of the job
+        is away; "" without any.
+        """
         rows = self._of(job)
         waits = {row.node: row.reason for row in rows if row.state is JobNodeState.OPEN}
         fenced = {row.node: row.reason for row in rows if row.state is JobNodeState.FENCED}
@@ -305,7 +313,17 @@ class JobFiles:
                 f"{_listed(fenced)} was fenced before it had written out its files: what its programs had not synced "
                 "may be missing"
             )
-        return "; ".join(texts)
+        return "; ".join([*texts, *self._homes_away(job)])
+
+    def _homes_away(self, job: JobRow) -> list[str]:
+        names = () if job.state.is_final else (job.reservation, *Directives.from_json(job.directives).persistents)
+        homes = {row.server for name in names if name and (row := self._database.reservation(name)) is not None}
+        since = {server: self._reservations.servers.away_since(server) for server in sorted(homes - {""})}
+        return [
+            f"its files lie on server {server}, which is away since {_time(seconds)}"
+            for server, seconds in since.items()
+            if seconds is not None
+        ]
 
     def end(self, job: JobRow) -> None:
         """The job has no way in any more, on no node; engines that nobody else needs end. Idempotent. Raises as
@@ -429,6 +447,10 @@ class JobFiles:
             return False
         job = self._jobs.numbered(row.job_id)
         return job is not None and not job.state.is_final
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _listed(nodes: dict[str, str]) -> str:

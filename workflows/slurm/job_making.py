@@ -12,6 +12,7 @@ from forebay.errors import InvalidArgumentError, RefusedError, UnsupportedError
 from forebay.manager.records import JobRow, ReservationRow
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.agent_calls import AgentAwayError
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
@@ -100,6 +101,11 @@ class JobMaking:
         """The reservation that the job asks for; raises as `make` does if Slurm does not say the job's account."""
         return self._request(job, pool, await self._account_of(job.token))
 
+    def reach_of(self, job: JobRow, request: ReservationRow) -> Reach:
+        """Where that reservation may lie."""
+        matched = Directives.from_json(job.directives).matched
+        return self._files.reach(request.pool, follows=any(not stage.persistent for stage in matched))
+
     async def _account_of(self, token: str) -> str:
         """Slurm's account of the job, if the centre has given it a quota here.
 
@@ -120,7 +126,9 @@ class JobMaking:
             self._make_all(job, directives, request)
         if self._is_wanted(job):
             return
-        self._take_back(job)
+        self._attachments.detach_job(job.holder)
+        if job.reservation:
+            self._reservations.destroy(job.reservation, force=True, by=None)
         raise RefusedError(f"job {job.token} is over: what its setup made is gone again")
 
     def _is_wanted(self, job: JobRow) -> bool:
@@ -135,7 +143,7 @@ class JobMaking:
         if not job.capacity_bytes:
             self._files.make_trees(job, directives)
             return
-        reach = self._files.reach(request.pool)
+        reach = self.reach_of(job, request)
         info = self._reservations.create(request, queues=False, on=reach.on, without=reach.without)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         self._files.make_trees(job, directives)
@@ -143,13 +151,8 @@ class JobMaking:
             self._files.make_namespaces(job, directives, info, prolog=bool(self._settings.node_folder))
         except AgentAwayError:
             if not job.stages:  # nothing lies there yet: the next setup may choose another server
-                self._take_back(job)
+                self._reservations.destroy(job.reservation, force=True, by=None)
             raise
-
-    def _take_back(self, job: JobRow) -> None:
-        self._attachments.detach_job(job.holder)
-        if job.reservation:
-            self._reservations.destroy(job.reservation, force=True, by=None)
 
     def _request(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(

@@ -95,9 +95,7 @@ class SlurmJobs:
             job_files,
             self._stages,
         )
-        self._without_room = JobsWithoutRoom(
-            self._records, self._making, self._ending, reservations.pools, settings, job_files
-        )
+        self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(settings, self._tokens, instance_variables, job_files)
         self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of, job_files.reach)
 
@@ -199,6 +197,7 @@ class SlurmJobs:
             if nodes is None and (directives.private or self.settings.nodes or shown):
                 nodes = tuple(parse_node_names((await known_job(self.settings.squeue, token)).nodes))
             try:
+                await in_thread(self.job_files.check_there, job)
                 self._check_nodes(directives, nodes or ())
                 if shown:
                     addresses = await node_addresses(self.settings.sinfo, nodes or ())

@@ -16,7 +16,6 @@ from forebay.workflows.manager.core.database.database import Held
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.slurm.job_ending import JobEnding
-from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_making import JobMaking
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.processes import is_over, is_pending_for_us, release
@@ -34,20 +33,13 @@ class JobsWithoutRoom:
     """Those of one instance."""
 
     def __init__(
-        self,
-        records: JobRecords,
-        making: JobMaking,
-        ending: JobEnding,
-        pools: Pools,
-        settings: SlurmSettings,
-        files: JobFiles,
+        self, records: JobRecords, making: JobMaking, ending: JobEnding, pools: Pools, settings: SlurmSettings
     ) -> None:
         self._records = records
         self._making = making
         self._ending = ending
         self._pools = pools
         self._settings = settings
-        self._files = files
         #: What each job will take that was released and not set up since, and until when nobody else gets it.
         self._released: dict[str, tuple[Held, float]] = {}
 
@@ -78,7 +70,7 @@ class JobsWithoutRoom:
         if job.token in self._released:
             return
         request = await self._making.request_of(job, job.directives.get("pool", ""))
-        reach = await in_thread(self._files.reach, request.pool)
+        reach = await in_thread(self._making.reach_of, job, request)
         if not await in_thread(self._pools.has_room, request, [held for held, _ in self._released.values()], reach):
             return
         self._released[job.token] = _held(request), now + _PROMISED_SECONDS
@@ -95,7 +87,7 @@ class JobsWithoutRoom:
         # Of the server, which has the last word; or never, as the pools are.
         request = await self._making.request_of(job, pool)
         try:
-            await in_thread(self._pools.check_ever, request, await in_thread(self._files.reach, request.pool))
+            await in_thread(self._pools.check_ever, request, await in_thread(self._making.reach_of, job, request))
         except NoSpaceError:
             return False
         return True
