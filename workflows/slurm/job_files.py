@@ -299,8 +299,8 @@ class JobFiles:
         return sorted({row.node for row in self._of(job) if row.state is JobNodeState.FENCED})
 
     def note_on(self, job: JobRow) -> str:
-        """For `forebay why`: which node has not mounted, and which was not clean, and which server with files of the job
-        is away; "" without any.
+        """For `forebay why`: which node has not mounted, which was not clean, which server with its files is away; ""
+        without any.
         """
         rows = self._of(job)
         waits = {row.node: row.reason for row in rows if row.state is JobNodeState.OPEN}

@@ -20,7 +20,10 @@ from forebay.workflows.files.namespaces import make_namespaces, make_private_fol
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.pool_settings import Pool
+from forebay.workflows.manager.core.pools.server_name import server_name
+from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles
 
@@ -38,6 +41,7 @@ class Engines:
         self.clean: list[str] = []
         self.problems: dict[str, ForebayError] = {}
         self.incarnation = 3
+        self.without_agent: set[str] = set()
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -86,6 +90,9 @@ class Engines:
 
     def forget_all_but(self, reservations: Collection[str]) -> None:
         """Nothing is kept here."""
+
+    def lacks_agent(self, server: str) -> bool:
+        return server in self.without_agent
 
     def ended(self) -> list[str]:
         return sorted(self.running)
@@ -171,6 +178,39 @@ def test_files_of_a_home_on_another_server_are_shown_too(database: Database, fil
     run(database, files, row)
     (mount,) = files.answer("17", "n1")["mounts"]
     assert (mount["id"], mount["home"]) == ("id-mesh", "ssd2")
+
+
+def test_jobs_lie_on_other_servers_where_a_driver_and_an_agent_show_them(files: JobFiles, engines: Engines) -> None:
+    others = [SimpleNamespace(name="ssd2"), SimpleNamespace(name="ssd3")]
+    files._reservations.servers = cast(Servers, SimpleNamespace(others=lambda: others))
+    own = Reach((server_name(),))
+    assert [files.reach(pool) for pool in ("plain", "site", "unknown")] == [own] * 3
+    assert files.reach("", follows=True) == own
+    assert files.reach("") == Reach()
+    engines.without_agent.add("ssd3")
+    assert files.reach("").without.keys() == {"ssd3"}
+    others.clear()
+    assert files.reach("plain") == Reach()
+
+
+def test_a_job_whose_home_is_away_is_told_so(database: Database, files: JobFiles) -> None:
+    row = job(database, "17")
+    own = database.reservation("job17")
+    assert own is not None
+    database.put_reservation(replace(own, server="ssd2"))
+    away: dict[str, float] = {}
+    files._reservations.servers = cast(Servers, SimpleNamespace(away_since=away.get))
+    assert files.note_on(row) == ""
+    away["ssd2"] = 1.0
+    assert files.note_on(row).startswith("its files lie on server ssd2, which is away since 1970")
+
+
+def test_a_job_whose_reservation_is_gone_does_not_run_without_its_files(database: Database, files: JobFiles) -> None:
+    row = job(database, "17")
+    files.check_there(row)
+    database.forget_reservation("job17")
+    with pytest.raises(NotFoundError, match="given up with its server"):
+        files.check_there(row)
 
 
 def test_a_reservation_that_no_agent_has_shown_is_destroyed_without_one(

@@ -30,7 +30,7 @@ from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.http.peer import asking_peer
 from tests.support.time_limits import seconds
-from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
+from tests.unit.workflows.test_manager_reservations import OWNER, FakeServer, request
 
 ADDRESSES = {"ssd2": "node2:7460", "ssd3": "node3:7460"}
 

@@ -24,7 +24,7 @@ from forebay.workflows.slurm.settings import SlurmSettings
 
 
 class Link:
-    """The home of all reservations, which remembers which tokens were revoked, and does not know the token "unknown"."""
+    """The home of all reservations: it remembers which tokens were revoked, and does not know the token "unknown"."""
 
     def __init__(self) -> None:
         self.revoked: list[str] = []

@@ -79,8 +79,8 @@ class Pools:
         return dealt_bytes(ask.placement(), ask.granularity_bytes(self.settings.pool(request.pool)))
 
     def has_room(self, request: ReservationRow, also: Iterable[Held], reach: Reach) -> bool:
-        """The reservation of a scheduler's job could be made now, beside what is held and what `also` will be there. One
-        that was begun goes on where it is.
+        """The reservation of a scheduler's job could be made now, beside what is held and what `also` will be there.
+        One that was begun goes on where it is.
         """
         later = list(also)
         spaces = self._spaces_by_books(reach)
