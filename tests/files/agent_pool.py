@@ -114,7 +114,7 @@ class AgentPool:
 
     def __init__(self, folder: Path, munged: Munged, python: str) -> None:
         self.folder = folder
-        self._python = python
+        self.python = python
         self._more = folder / "more"
         self._more.mkdir()
         (folder / "nodes").mkdir()  # the cluster would close it to others
@@ -194,7 +194,7 @@ class AgentPool:
 
     def forebay(self, node: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """`forebay ARGUMENTS` likewise."""
-        return self.run(node, self._python, "-m", "forebay", *arguments, **environment)
+        return self.run(node, self.python, "-m", "forebay", *arguments, **environment)
 
     def ask(self, node: int, *arguments: str) -> Any:
         """`forebay ARGUMENTS --json`, which must succeed."""
@@ -204,7 +204,7 @@ class AgentPool:
 
     def start_agent(self, *prefix: str, **environment: str) -> AgentProcess:
         """Of the home; returns when it serves, or has ended. ``prefix``: what starts it."""
-        words, variables = self.command(HOME, *prefix, self._python, "-m", "forebay", "agent", **environment)
+        words, variables = self.command(HOME, *prefix, self.python, "-m", "forebay", "agent", **environment)
         log = self._more / f"agent-{len(self._agents)}.log"
         with log.open("wb") as written:
             process = subprocess.Popen(words, env=variables, stdin=subprocess.DEVNULL, stdout=written, stderr=written)

@@ -32,6 +32,11 @@ pytestmark = [
 
 _MIB = 1 << 20
 _CAPACITY = 320 * _MIB  # XFS takes 300 MiB or more
+_WRITES_A_STEP = """
+import forebay, numpy
+with forebay.open("flow", "w") as stream, stream.step() as step:
+    step["x"] = numpy.arange(4.0)
+"""
 _SCRATCH = f"#DW jobdw capacity={_CAPACITY >> 20}MiB access_mode=striped,private type=scratch"
 
 
@@ -112,6 +117,13 @@ def test_a_job_lives_on_another_server_from_setup_to_teardown(pool: AgentPool, f
         done = pool.run(HOME, *as_user, "sh", "-c", write)
         assert done.returncode == 0, done.stderr
         assert pool.put(3, reservation, pool.exports(reservation)["node3"], "three", "40")
+        # The manager's root, where the token lies, is hidden from this node.
+        shutil.copy(variables["FOREBAY_TOKEN_FILE"], folder / "token")
+        os.chown(folder / "token", pool.uid, pool.gid)
+        token = {key: variables[key] for key in ("FOREBAY_SERVER", "FOREBAY_RESERVATION")}
+        token["FOREBAY_TOKEN_FILE"] = str(folder / "token")
+        pool.cluster.on(3, *as_user, pool.python, "-c", _WRITES_A_STEP, **token)
+        assert [each["name"] for each in pool.ask(HOME, "streams", name)["streams"]] == ["flow"]
         pool.ask(HOME, "job-end", "40", "--node", "node2")
         pool.end(40, script)
         assert (folder / "out/result").read_bytes() == (folder / "in/deep/file").read_bytes()
@@ -188,6 +200,27 @@ def test_without_an_agent_a_job_comes_to_lie_on_the_managers_server(pool: AgentP
     assert _home(pool, name)[0] == "node1"
     pool.must("teardown", "--token", "43", "--job", script)
     assert _names(pool) == []
+
+
+# crash-matrix: Jobs of Slurm on another server | no agent runs there when a job that has staged in is set up again | the setup fails, and what was staged in stays
+def test_a_setup_that_comes_again_without_an_agent_keeps_what_was_staged_in(pool: AgentPool, folder: Path) -> None:
+    script = pool.script(_SCRATCH, f"#DW stage_in type=directory source={folder}/in destination=$DW_JOB_STRIPED/in")
+    with pool.agent():
+        pool.set_up(49, script, "node3", _CAPACITY)
+        home = _home(pool, *_names(pool))
+        assert home[0] == "node2"
+    status, words = pool.call(*pool.setup_call(49, script, _CAPACITY))
+    assert (status, "start `forebay agent` there" in words) == (1, True), words
+    assert _home(pool, *_names(pool)) == home
+    with pool.agent():
+        pool.set_up(49, script, "node3", _CAPACITY)
+        assert pool.run(HOME, "ls", f"{pool.tree(home[1])}/49/in/deep").stdout == "file\n"
+        pool.must("pre_run", "--token", "49", "--job", script)
+        # Its user cancels it in a hurry.
+        pool.slurm_says(49, "CANCELLED")
+        pool.must("teardown", "--token", "49", "--job", script, "--hurry")
+        assert pool.nothing_is_shown(home[1])
+        assert _names(pool) == []
 
 
 # crash-matrix: Jobs of Slurm on another server | its agent is away when the job is over | nothing is copied, or destroyed, which each call says; it is, when an agent is back
