@@ -9,6 +9,7 @@ from typing import Any
 
 from forebay.errors import ForebayError, ProtocolError, UnsupportedError
 from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.daemons import program_path
 from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
 from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 
@@ -38,6 +39,15 @@ class PoolEngines:
     def own_address(self) -> str:
         """Of the manager's node, as `FilesEngines.address`."""
         return self._own.address
+
+    @property
+    def can_mount(self) -> bool:
+        """The manager's node has what mounts files of other servers, for stages."""
+        try:
+            program_path("mount.nfs4", "nfs-common")
+        except UnsupportedError:
+            return False
+        return True
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         """Shows the tree to these nodes; raises as `FilesEngines.open` and `AgentCalls.ask`."""

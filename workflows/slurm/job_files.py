@@ -71,14 +71,15 @@ class JobFiles:
 
     def reach(self, pool: str, *, follows: bool = False) -> Reach:
         """Where reservations of jobs from this pool may lie: on the manager's server, unless files of others are shown
-        to nodes, too. `follows`: they are to be copied as they appear, which the manager's server tells at once.
+        to nodes, and to stages here, too. `follows`: they are to be copied as they appear, which the manager's server
+        tells at once.
         """
         others = self._reservations.servers.others()
         if not others:
             return Reach()
-        if follows or self.engines is None or self._driver_of_pool(pool) != "nfs":
-            return Reach((server_name(),))
         engines = self.engines
+        if follows or engines is None or self._driver_of_pool(pool) != "nfs" or not engines.can_mount:
+            return Reach((server_name(),))
         return Reach(
             without={
                 server.name: f"no agent runs on server {server.name}, so files of jobs cannot lie there"

@@ -42,6 +42,7 @@ class Engines:
         self.problems: dict[str, ForebayError] = {}
         self.incarnation = 3
         self.without_agent: set[str] = set()
+        self.can_mount = True
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -189,6 +190,8 @@ def test_jobs_lie_on_other_servers_where_a_driver_and_an_agent_show_them(files: 
     assert files.reach("") == Reach()
     engines.without_agent.add("ssd3")
     assert files.reach("").without.keys() == {"ssd3"}
+    engines.can_mount = False
+    assert files.reach("") == own
     others.clear()
     assert files.reach("plain") == Reach()
 
