@@ -191,13 +191,13 @@ def test_a_reader_that_comes_back_holds_what_it_had_and_maps_more(pool: ServerPo
     with Program(pool, 1, WRITER) as writer, Program(pool, 1, READER) as reader:
         assert writer.tell("range(2)") == "done"
         assert reader.tell("view 0") == "mapped"
+        writer.kill()
         for event in (kill_home, cut_home, kill_home):
             event(pool, way)
             assert reader.tell("view 1") == "mapped"
             assert reader.tell("look -") == "same"
             assert reader.tell("drop 1") == "dropped"
         event(pool, way)
-        writer.kill()
         with Program(pool, 1, WRITER) as again:
             assert again.tell("range(2, 60)") == "done"
             assert reader.tell("look -") == "same"

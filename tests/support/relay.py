@@ -50,7 +50,11 @@ class Relay:
                 if self._is_cut:
                     client.close()
                     continue
-                server = socket.create_connection(self._server)
+                try:
+                    server = socket.create_connection(self._server)
+                except OSError:
+                    client.close()
+                    continue
                 self._sockets += [client, server]
                 ways = [(client, server), (server, client)]
                 threads = [threading.Thread(target=self._pass_on, args=way) for way in ways]
@@ -59,12 +63,12 @@ class Relay:
                 thread.start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 target.sendall(data)
+        # Also where the source was reset.
+        with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
 
     def __enter__(self) -> Self:
         return self
