@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "members/home_members.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <iterator>
 #include <utility>
@@ -10,8 +14,10 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/return_error.h"
+#include "base/system_error.h"
 #include "fabric/permit.h"
 #include "members/sync_counters.h"
 
@@ -43,6 +49,7 @@ std::vector<std::uint64_t> counters_of(const HomeMembers::Services& services, co
   return *counters;
 }
 
+constexpr std::size_t known_max = 16384;
 constexpr std::int64_t look_pause_ns = 1'000'000'000;
 constexpr std::int64_t look_timeout_ms = 10'000;
 constexpr std::int64_t fence_timeout_ms = 30'000;
@@ -64,7 +71,8 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
                 counters_of(services, segments, folder)),
       events_(std::move(events)),
       next_number_(counters_.stored(segments.own_member()) - numbers_kept),
-      access_generation_(access_generation) {
+      access_generation_(access_generation),
+      unknown_mappings_(folder + "/unknown-mappings") {
   const auto& record = segments_.record();
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
@@ -82,6 +90,18 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
 
 HomeMembers::~HomeMembers() {
   if (timer_) loop_.cancel(*timer_);
+}
+
+void HomeMembers::begin(bool after_boot) {
+  respects_unknown_ = after_boot || ::access(unknown_mappings_.c_str(), F_OK) == 0;
+  if (!after_boot) return;
+  // A later start of this boot is to know it, too.
+  const Descriptor file(::open(unknown_mappings_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.valid())
+    log::warning("{}", system_error(errno, "a restart will not know that readers elsewhere may have mapped something",
+                                    unknown_mappings_)
+                           .value()
+                           .message());
 }
 
 // Who is there
@@ -138,6 +158,7 @@ void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer)
     events_.came(number);
     events_.space_changed();
   }
+  earlier_changed(number);
   send_fences(number);
   send_probe(number);
 }
@@ -235,25 +256,32 @@ void HomeMembers::take_presences(std::uint16_t number, const wire::MemberShareSt
     std::ranges::set_difference(member.present, std::exchange(member.known, {}),
                                 std::inserter(member.earlier, member.earlier.end()));
   }
-  if (std::erase_if(member.earlier, [&](std::uint64_t earlier) { return !member.present.contains(earlier); }) > 0) {
-    open_or_close(number);
-    events_.space_changed();
+  std::erase_if(member.earlier, [&](std::uint64_t earlier) { return !member.present.contains(earlier); });
+}
+
+void HomeMembers::earlier_changed(std::uint16_t number) {
+  if (!respects_unknown_) return;
+  if (earlier_are_gone()) {
+    respects_unknown_ = false;
+    (void)::unlink(unknown_mappings_.c_str());
   }
+  open_or_close(number);
+  events_.space_changed();
 }
 
 void HomeMembers::open_or_close(std::uint16_t number) {
   const Member& member = members_.at(number);
-  segments_.set_away(number, member.absence || !member.earlier.empty());
+  // Where the table of pins was kept, it knows what earlier readers have mapped.
+  segments_.set_away(number, member.absence || (respects_unknown_ && !member.earlier.empty()));
 }
 
 void HomeMembers::know_presence(std::uint16_t number, std::uint64_t presence) {
   const auto found = members_.find(number);
   if (found == members_.end()) return;
   Member& member = found->second;
-  if (!member.has_answered) member.known.insert(presence);
-  if (member.earlier.erase(presence) == 0) return;
-  open_or_close(number);
-  events_.space_changed();
+  // Those that are too many count as unknown.
+  if (!member.has_answered && member.known.size() < known_max) member.known.insert(presence);
+  if (member.earlier.erase(presence) > 0) earlier_changed(number);
 }
 
 bool HomeMembers::is_gone(std::uint16_t number, std::uint64_t presence, std::int64_t since_ns) const {

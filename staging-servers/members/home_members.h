@@ -51,6 +51,8 @@ class HomeMembers final : public OtherMembers {
   HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation, const std::string& folder,
               Events events);
   ~HomeMembers() override;
+  /// At a start, before the first answer. `after_boot`: nobody knows any more what readers elsewhere have mapped.
+  void begin(bool after_boot);
 
   const std::string* absence(std::uint16_t member) const override;
   bool was_looked_at(std::uint16_t member) const override { return members_.at(member).looked_at; }
@@ -142,8 +144,10 @@ class HomeMembers final : public OtherMembers {
   /// Whether its copy and this server's are as old as they should be.
   void compare_syncs(std::uint16_t member, const wire::MemberShareState& share);
   void take_presences(std::uint16_t member, const wire::MemberShareState& share);
-  /// Whether its space may be given to anybody has changed.
+  /// Whether its space may be given to anybody may have changed.
   void open_or_close(std::uint16_t member);
+  /// Some of `earlier` are there no more, or known.
+  void earlier_changed(std::uint16_t member);
   void set_absent(std::uint16_t member, const std::string& why);
   /// Once `absence` says why.
   void set_away(std::uint16_t member);
@@ -176,6 +180,8 @@ class HomeMembers final : public OtherMembers {
   std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
+  const std::string unknown_mappings_;  ///< a file that is there while they are to be respected that nobody knows
+  bool respects_unknown_ = false;
   log::Limited lines_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

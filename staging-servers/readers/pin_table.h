@@ -41,8 +41,8 @@ class PinTable {
   /// Whose reader it is.
   struct Holder {
     pid_t pid = 0;         ///< 0: it is on another node
-    bool maps = false;     ///< of one on another node: it has a file there that says whether it is gone
     std::optional<uid_t> sharing;  ///< the user, who leaves as many slots to others as they have; none: need not
+    bool maps = false;             ///< of one on another node: it has a file there that says whether it is gone
   };
 
   /// False if the table is full, or its user has as many slots as are free: the reader then gets no pin.

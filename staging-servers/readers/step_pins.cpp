@@ -18,7 +18,7 @@ namespace {
 /// The server's own user and root may have the whole table.
 PinTable::Holder holder_of(ReaderSession& session) {
   const Peer& peer = session.connection().peer();
-  PinTable::Holder holder{peer.pid, session.maps(), {}};
+  PinTable::Holder holder{peer.pid, {}, session.maps()};
   if (!peer.administrator) holder.sharing = peer.uid;
   return holder;
 }
