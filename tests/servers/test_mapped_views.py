@@ -177,6 +177,11 @@ def test_mapped_bytes_stay_whatever_becomes_of_the_home(pool: ServerPool, way: l
         with Program(pool, 1, WRITER) as again:
             assert again.tell("range(2, 80)") == "done"
             assert reader.tell("look -") == "same"
+            with Program(pool, 1, READER) as other:
+                # Nobody knows what is mapped there once the table of pins is lost, so nothing new lies there.
+                is_closed = event is lose_power_of_home
+                assert other.tell("view 77") == ("copied" if is_closed else "mapped")
+                assert other.end() == 0
             before = used_bytes(pool)
             reader.kill()
             assert again.tell("range(80, 82)") == "done"
