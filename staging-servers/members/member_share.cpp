@@ -154,7 +154,8 @@ Result<Descriptor> MemberShare::admit_mapping(std::uint64_t presence, uid_t user
   if (own >= mapping_of_user_max)
     return fail(ErrorCode::no_space, "too many readers of this user have mapped what this member has", where);
   Descriptor descriptor = presence_ ? presence_->admit(presence) : Descriptor();
-  if (!descriptor.valid()) return fail(ErrorCode::no_space, "this member cannot note who has mapped what it has", where);
+  if (!descriptor.valid())
+    return fail(ErrorCode::no_space, "this member cannot note who has mapped what it has", where);
   mapping_.insert_or_assign(presence, user);
   return descriptor;
 }

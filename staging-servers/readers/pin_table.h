@@ -16,7 +16,7 @@
 
 #include <forebay/result.h>
 
-#include "readers/reader_presence.h"
+#include "space/reader_presence.h"
 
 namespace forebay::server {
 
@@ -40,7 +40,7 @@ class PinTable {
 
   /// Whose reader it is.
   struct Holder {
-    pid_t pid = 0;         ///< 0: it is on another node
+    pid_t pid = 0;                 ///< 0: it is on another node
     std::optional<uid_t> sharing;  ///< the user, who leaves as many slots to others as they have; none: need not
     bool maps = false;             ///< of one on another node: it has a file there that says whether it is gone
   };

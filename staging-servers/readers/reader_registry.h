@@ -18,7 +18,7 @@
 
 #include "loop/event_loop.h"
 #include "readers/pin_table.h"
-#include "readers/reader_presence.h"
+#include "space/reader_presence.h"
 
 namespace forebay::server {
 

@@ -66,8 +66,11 @@ class Program:
         hide = "".join(f"mount -t tmpfs none '{root}' && " for root in others)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_ROOT")}
         self._process = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", hide + 'exec "$@"', "sh"]
-            + [sys.executable, "-c", source],
+            [
+                *("unshare", "--mount", "--propagation", "private"),
+                *("sh", "-c", hide + 'exec "$@"', "sh"),
+                *(sys.executable, "-c", source),
+            ],
             env=kept | {"FOREBAY_ROOT": str(pool.servers[server].root)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

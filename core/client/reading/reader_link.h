@@ -229,7 +229,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   BufferPool buffers_;
 
   std::mutex mapping_mutex_;  // one thread begins to map; taken before the others
-  std::mutex resume_mutex_;  // one thread reconnects; taken before mutex_
+  std::mutex resume_mutex_;   // one thread reconnects; taken before mutex_
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   Current current_;
@@ -242,7 +242,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   std::map<std::uint16_t, std::shared_ptr<MappedMember>> mapped_;  // by member; none is stale
   std::vector<std::weak_ptr<MappedMember>> all_mapped_;
   std::set<std::uint16_t> elsewhere_;  // members that were last reached over the network
-  std::optional<GroupPlace> place_;  // whether it has one is constant after construction
+  std::optional<GroupPlace> place_;    // whether it has one is constant after construction
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
 };
 

@@ -56,8 +56,8 @@ Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
 }
 
 /// Finds the pieces of a block, and keeps with the owner what holds them where they are. False: the block is not to be
-/// mapped, because some of it is on another node, or another user may write its segments, or too much is mapped already.
-/// `where` is of the block, for errors.
+/// mapped, because some of it is on another node, or another user may write its segments, or too much is mapped
+/// already. `where` is of the block, for errors.
 Result<bool> hold_pieces(const StepState& state, const StepState::BlockReference& reference, const std::string& where,
                          std::vector<format::Piece>& pieces, ViewOwner& owner) {
   const client::Pin& pin = state.pin();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "readers/reader_presence.h"
+#include "space/reader_presence.h"
 
 #include <fcntl.h>
 #include <poll.h>
