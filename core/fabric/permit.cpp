@@ -21,6 +21,7 @@ struct PermitRecord {
   std::uint64_t access_generation;
   std::uint64_t server_run;
   std::uint64_t number;
+  std::uint64_t presence;
   std::uint32_t incarnation;
   std::uint32_t rank;
   std::uint32_t segments;
@@ -29,7 +30,7 @@ struct PermitRecord {
   char reservation_id[permit_uuid_bytes];
   char stream[permit_uuid_bytes];
 };
-static_assert(sizeof(PermitRecord) == 128);
+static_assert(sizeof(PermitRecord) == 136);
 
 }  // namespace
 
@@ -41,6 +42,7 @@ std::vector<std::uint8_t> seal(const Permit& permit, const TokenKey& key) {
   record.access_generation = permit.access_generation;
   record.server_run = permit.server_run;
   record.number = permit.number;
+  record.presence = permit.presence;
   record.incarnation = permit.incarnation;
   record.rank = permit.rank;
   record.segments = static_cast<std::uint32_t>(std::min(permit.segments.size(), permit_segments_max));
@@ -89,6 +91,7 @@ Result<Permit> unseal(std::span<const std::uint8_t> sealed, const TokenKey& key)
   permit.member = record.member;
   permit.server_run = record.server_run;
   permit.number = record.number;
+  permit.presence = record.presence;
   permit.stream.assign(record.stream, strnlen(record.stream, permit_uuid_bytes));
   permit.incarnation = record.incarnation;
   permit.rank = record.rank;

@@ -28,6 +28,7 @@ struct Permit {
   std::uint32_t incarnation = 0;        ///< of the writer group
   std::uint32_t rank = 0;               ///< in the group
   std::vector<std::uint32_t> segments;  ///< that may be written; a reader reads all that the member has
+  std::uint64_t presence = 0;           ///< of a reader that maps there: its file's number (MemberPresence)
 
   bool writes() const noexcept { return !stream.empty(); }
   bool operator==(const Permit&) const = default;

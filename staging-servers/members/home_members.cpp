@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "members/home_members.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
+#include <iterator>
 #include <utility>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/return_error.h"
+#include "base/system_error.h"
 #include "fabric/permit.h"
 #include "members/sync_counters.h"
 
@@ -42,6 +49,7 @@ std::vector<std::uint64_t> counters_of(const HomeMembers::Services& services, co
   return *counters;
 }
 
+constexpr std::size_t known_max = 16384;
 constexpr std::int64_t look_pause_ns = 1'000'000'000;
 constexpr std::int64_t look_timeout_ms = 10'000;
 constexpr std::int64_t fence_timeout_ms = 30'000;
@@ -63,7 +71,8 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
                 counters_of(services, segments, folder)),
       events_(std::move(events)),
       next_number_(counters_.stored(segments.own_member()) - numbers_kept),
-      access_generation_(access_generation) {
+      access_generation_(access_generation),
+      unknown_mappings_(folder + "/unknown-mappings") {
   const auto& record = segments_.record();
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
@@ -81,6 +90,18 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
 
 HomeMembers::~HomeMembers() {
   if (timer_) loop_.cancel(*timer_);
+}
+
+void HomeMembers::begin(bool after_boot) {
+  respects_unknown_ = after_boot || ::access(unknown_mappings_.c_str(), F_OK) == 0;
+  if (!after_boot) return;
+  // A later start of this boot is to know it, too.
+  const Descriptor file(::open(unknown_mappings_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.valid())
+    log::warning("{}", system_error(errno, "a restart will not know that readers elsewhere may have mapped something",
+                                    unknown_mappings_)
+                           .value()
+                           .message());
 }
 
 // Who is there
@@ -109,6 +130,7 @@ void HomeMembers::look() {
     message.reservations.push_back(segments_.record().id);
     message.syncs.push_back(counters_.stored(number));
     member.at_look = std::max(member.recorded, counters_.stored(number));
+    member.asked_ns = monotonic_ns();
     member.looks->ask(MessageType::member_look, message, MessageType::member_state, look_timeout_ms, alive_,
                       [this, number = number](Result<protocol::Message> answer) { looked(number, std::move(answer)); });
   }
@@ -132,10 +154,11 @@ void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer)
   const bool came = std::exchange(member.absence, std::nullopt).has_value();
   if (came) {
     lines_.info("reservation {}: member {} ({}) is there", segments_.reservation(), number, member.link->name());
-    segments_.set_away(number, false);
+    open_or_close(number);
     events_.came(number);
     events_.space_changed();
   }
+  earlier_changed(number);
   send_fences(number);
   send_probe(number);
 }
@@ -162,6 +185,7 @@ Result<void> HomeMembers::take_state(std::uint16_t number, const protocol::Messa
   if (next_number_ >= counters_.stored(segments_.own_member()))
     counters_.raise(segments_.own_member(), next_number_ + numbers_kept);
   compare_syncs(number, share);
+  take_presences(number, share);
   if (!std::exchange(member.has_answered, true)) fence_earlier_run(number);
   for (const std::uint32_t segment : protocol::numbers_of(share.damaged())) {
     if (segment < segments_.map().segment_count() && member_of(segment) == number &&
@@ -215,13 +239,64 @@ void HomeMembers::set_absent(std::uint16_t number, const std::string& why) {
 }
 
 void HomeMembers::set_away(std::uint16_t number) {
-  segments_.set_away(number, true);
+  open_or_close(number);
   events_.went(number);
   events_.space_changed();
 }
 
+// Who has mapped what lies there
+
+void HomeMembers::take_presences(std::uint16_t number, const wire::MemberShareState& share) {
+  Member& member = members_.at(number);
+  member.present.clear();
+  if (share.presences() != nullptr) member.present.insert(share.presences()->begin(), share.presences()->end());
+  member.present_ns = member.asked_ns;
+  if (!member.has_answered) {
+    // What is made from now on, this run lets readers make.
+    std::ranges::set_difference(member.present, std::exchange(member.known, {}),
+                                std::inserter(member.earlier, member.earlier.end()));
+  }
+  std::erase_if(member.earlier, [&](std::uint64_t earlier) { return !member.present.contains(earlier); });
+}
+
+void HomeMembers::earlier_changed(std::uint16_t number) {
+  if (!respects_unknown_) return;
+  if (earlier_are_gone()) {
+    respects_unknown_ = false;
+    (void)::unlink(unknown_mappings_.c_str());
+  }
+  open_or_close(number);
+  events_.space_changed();
+}
+
+void HomeMembers::open_or_close(std::uint16_t number) {
+  const Member& member = members_.at(number);
+  // Where the table of pins was kept, it knows what earlier readers have mapped.
+  segments_.set_away(number, member.absence || (respects_unknown_ && !member.earlier.empty()));
+}
+
+void HomeMembers::know_presence(std::uint16_t number, std::uint64_t presence) {
+  const auto found = members_.find(number);
+  if (found == members_.end()) return;
+  Member& member = found->second;
+  // Those that are too many count as unknown.
+  if (!member.has_answered && member.known.size() < known_max) member.known.insert(presence);
+  if (member.earlier.erase(presence) > 0) earlier_changed(number);
+}
+
+bool HomeMembers::is_gone(std::uint16_t number, std::uint64_t presence, std::int64_t since_ns) const {
+  const auto found = members_.find(number);
+  if (found == members_.end()) return true;
+  return found->second.present_ns > since_ns && !found->second.present.contains(presence);
+}
+
+bool HomeMembers::earlier_are_gone() const {
+  return std::ranges::all_of(
+      members_, [](const auto& entry) { return entry.second.has_answered && entry.second.earlier.empty(); });
+}
+
 Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t uid, std::uint64_t access_generation,
-                                                   bool writes, std::int64_t expires_ns) {
+                                                   bool writes, std::int64_t expires_ns, std::uint64_t presence) {
   const auto found = members_.find(number);
   if (found == members_.end()) return fail(ErrorCode::protocol, "the reservation has no such other member");
   const Member& member = found->second;
@@ -240,7 +315,12 @@ Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t u
   const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
   answer.claims.assign(begin, begin + token.claims.size());
   answer.secret.assign(token.secret.begin(), token.secret.end());
-  if (!writes) answer.permit = fabric::seal(permit_of(number, uid, access_generation), *key);
+  if (!writes) {
+    fabric::Permit permit = permit_of(number, uid, access_generation);
+    permit.presence = presence;
+    answer.permit = fabric::seal(permit, *key);
+  }
+  answer.presence = presence;
   answer.storage_incarnation = member.storage_incarnation;
   return answer;
 }
@@ -268,6 +348,7 @@ std::vector<std::uint8_t> HomeMembers::permit(std::uint16_t number, const Permit
   Member& member = members_.at(number);
   for (const std::uint32_t segment : segments) {
     unwritten_.erase(segment);
+    segments_.add_holder(segment, holder.uid);
     member.probing.erase(segment);
     member.wanted.erase(segment);
   }
@@ -452,6 +533,14 @@ bool HomeMembers::nobody_writes(std::uint32_t segment) {
   }
   member.wanted.insert(segment);
   return false;
+}
+
+bool HomeMembers::is_unwritten(std::uint32_t segment) {
+  if (unwritten_.contains(segment)) return true;
+  std::int64_t& probed_ns = members_.at(member_of(segment)).probed_ns;
+  if (monotonic_ns() - probed_ns < look_pause_ns) return false;
+  probed_ns = monotonic_ns();
+  return nobody_writes(segment);
 }
 
 void HomeMembers::send_probe(std::uint16_t number) {

@@ -51,6 +51,8 @@ class HomeMembers final : public OtherMembers {
   HomeMembers(const Services& services, Segments& segments, std::uint64_t access_generation, const std::string& folder,
               Events events);
   ~HomeMembers() override;
+  /// At a start, before the first answer. `after_boot`: nobody knows any more what readers elsewhere have mapped.
+  void begin(bool after_boot);
 
   const std::string* absence(std::uint16_t member) const override;
   bool was_looked_at(std::uint16_t member) const override { return members_.at(member).looked_at; }
@@ -66,7 +68,10 @@ class HomeMembers final : public OtherMembers {
   }
   std::optional<std::uint16_t> member_of_root(const std::string& uuid) const override;
   Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation, bool writes,
-                                        std::int64_t expires_ns) override;
+                                        std::int64_t expires_ns, std::uint64_t presence) override;
+  void know_presence(std::uint16_t member, std::uint64_t presence) override;
+  bool is_gone(std::uint16_t member, std::uint64_t presence, std::int64_t since_ns) const override;
+  bool earlier_are_gone() const override;
   std::vector<std::uint8_t> permit(std::uint16_t member, const PermitHolder& holder,
                                    std::vector<std::uint32_t> segments) override;
   void fence(const std::string& stream, std::uint32_t incarnation, std::optional<std::uint32_t> rank,
@@ -77,6 +82,7 @@ class HomeMembers final : public OtherMembers {
   /// How many are still to be answered.
   std::size_t fences_left() const;
   bool nobody_writes(std::uint32_t segment) override;
+  bool is_unwritten(std::uint32_t segment) override;
   bool may_free_space() const override;
   void sync(const std::set<std::uint32_t>& segments, Synced done) override;
   void syncs_recorded(const std::map<std::uint16_t, std::uint64_t>& syncs) override;
@@ -120,6 +126,12 @@ class HomeMembers final : public OtherMembers {
     std::size_t fences_waiting_max = fences_waiting_min;  ///< beyond it those of groups that are gone become one
     Fences fences_sent;
     std::size_t groups_fenced = 0;    ///< since it was told of all groups that are gone
+    std::set<std::uint64_t> present;  ///< numbers of files that readers keep open there, at the last answer
+    std::int64_t present_ns = 0;      ///< monotonic; when that was asked
+    std::set<std::uint64_t> known;    ///< of readers that came back before the first answer
+    std::set<std::uint64_t> earlier;  ///< of before this run, of which nothing is known
+    std::int64_t asked_ns = 0;        ///< monotonic; of the last look
+    std::int64_t probed_ns = 0;       ///< monotonic; when a reader last wanted to know of a segment
     std::set<std::uint32_t> wanted;   ///< segments to be probed
     std::set<std::uint32_t> probing;  ///< the question is under way, and nobody got a permit since
   };
@@ -131,6 +143,11 @@ class HomeMembers final : public OtherMembers {
   Result<void> take_state(std::uint16_t member, const protocol::Message& answer);
   /// Whether its copy and this server's are as old as they should be.
   void compare_syncs(std::uint16_t member, const wire::MemberShareState& share);
+  void take_presences(std::uint16_t member, const wire::MemberShareState& share);
+  /// Whether its space may be given to anybody may have changed.
+  void open_or_close(std::uint16_t member);
+  /// Some of `earlier` are there no more, or known.
+  void earlier_changed(std::uint16_t member);
   void set_absent(std::uint16_t member, const std::string& why);
   /// Once `absence` says why.
   void set_away(std::uint16_t member);
@@ -163,6 +180,8 @@ class HomeMembers final : public OtherMembers {
   std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
+  const std::string unknown_mappings_;  ///< a file that is there while they are to be respected that nobody knows
+  bool respects_unknown_ = false;
   log::Limited lines_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

@@ -86,6 +86,11 @@ Result<void> MemberSession::open(const protocol::Message& message) {
   opened.storage_incarnation = share_->storage_incarnation();
   std::vector<Descriptor> descriptors;
   if (permit.writes()) RETURN_IF_ERROR(open_to_write(permit, opened.segments, descriptors));
+  if (!permit.writes() && permit.presence != 0) {
+    if (connection_.is_remote()) return fail(ErrorCode::protocol, "only a reader on this node can map what lies here");
+    ASSIGN_OR_RETURN(auto presence, share_->admit_mapping(permit.presence, permit.uid));
+    descriptors.push_back(std::move(presence));
+  }
   connection_.answer(MessageType::member_opened, message.request, opened, std::move(descriptors));
   return {};
 }
@@ -260,6 +265,7 @@ Result<void> HomeSession::look(const protocol::Message& message) {
       const auto [first, end] = segments.layout().segments_of(segments.own_member());
       for (std::uint32_t segment = first; segment < end; ++segment)
         if (segments.has_failed(segment) || segments.damage_of(segment) != nullptr) told->damaged.push_back(segment);
+      told->presences = found->mapping();
     }
     state.shares.push_back(std::move(told));
   }

@@ -21,6 +21,8 @@ namespace {
 
 constexpr std::int64_t closing_pause_ns = 5'000'000;
 constexpr std::size_t read_at_once_bytes = std::size_t{1} << 20;
+/// Each is looked at each second.
+constexpr std::ptrdiff_t mapping_of_user_max = 256;
 /// Users of whom it is known apart up to which number their permits are void.
 constexpr std::size_t readers_known_max = 1024;
 
@@ -58,7 +60,15 @@ MemberShare::MemberShare(const Services& services, ReservationSpace& space, cons
       counters_({services.loop, services.device, services.counter_worker}, folder,
                 counters_of(services.device, folder, space)),
       heard_ns_(monotonic_ns() - services.silence_ns),
-      syncs_(syncs()) {}
+      syncs_(syncs()) {
+  auto presence = ReaderPresence::open(folder);
+  if (!presence) {
+    space.problems.push_back(presence.error().message() + "; views of what lies here are copies");
+    return;
+  }
+  presence_ = std::move(*presence);
+  for (const std::uint64_t number : presence_->sessions()) mapping_.emplace(number, Segments::unknown_user);
+}
 
 MemberShare::~MemberShare() {
   if (closing_timer_) services_.loop.cancel(*closing_timer_);
@@ -136,6 +146,31 @@ Result<void> MemberShare::check(const fabric::Permit& permit, uid_t peer) {
   for (const std::uint32_t segment : permit.segments) RETURN_IF_ERROR(check_own(segment));
   permit_seen_ = std::max(permit_seen_, permit.number);
   return {};
+}
+
+Result<Descriptor> MemberShare::admit_mapping(std::uint64_t presence, uid_t user) {
+  const std::string where = "reservation " + space_.segments().reservation();
+  const auto own = std::ranges::count(mapping_, user, &std::pair<const std::uint64_t, uid_t>::second);
+  if (own >= mapping_of_user_max)
+    return fail(ErrorCode::no_space, "too many readers of this user have mapped what this member has", where);
+  Descriptor descriptor = presence_ ? presence_->admit(presence) : Descriptor();
+  if (!descriptor.valid())
+    return fail(ErrorCode::no_space, "this member cannot note who has mapped what it has", where);
+  mapping_.insert_or_assign(presence, user);
+  return descriptor;
+}
+
+std::vector<std::uint64_t> MemberShare::mapping() {
+  std::vector<std::uint64_t> present;
+  for (auto entry = mapping_.begin(); entry != mapping_.end();) {
+    if (presence_->state(entry->first) == ReaderPresence::State::present) {
+      present.push_back((entry++)->first);
+      continue;
+    }
+    presence_->forget(entry->first);
+    entry = mapping_.erase(entry);
+  }
+  return present;
 }
 
 void MemberShare::attach(MemberSession& session, const fabric::Permit& permit) {

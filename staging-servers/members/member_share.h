@@ -16,6 +16,7 @@
 #include "loop/event_loop.h"
 #include "loop/worker.h"
 #include "members/sync_counters.h"
+#include "space/reader_presence.h"
 #include "space/reservation_space.h"
 
 namespace forebay::server {
@@ -65,6 +66,12 @@ class MemberShare {
   void attach(MemberSession& session, const fabric::Permit& permit);
   void detach(MemberSession& session);
 
+  /// A reader of this user on this node maps what the share has: what it is to keep open meanwhile. no_space if the
+  /// user has too many of these.
+  Result<Descriptor> admit_mapping(std::uint64_t presence, uid_t user);
+  /// Those that somebody keeps open, since whenever.
+  std::vector<std::uint64_t> mapping();
+
   /// Makes permits void, and calls `closed` once nothing that they opened is written to any more.
   void fence(const wire::MemberFenceT& asked, std::function<void()> closed);
   /// Which of these nobody has open for writing. protocol if one is not its own.
@@ -111,8 +118,10 @@ class MemberShare {
   std::map<std::uint32_t, std::uint64_t> reader_below_;  ///< by user, where it is higher
   std::map<std::string, Fence> fences_;                  ///< by stream
   std::uint64_t permit_seen_ = 0;
-  std::int64_t heard_ns_ = 0;  ///< monotonic
-  std::uint64_t syncs_ = 0;    ///< the last one's number, which may not be stored yet
+  std::int64_t heard_ns_ = 0;               ///< monotonic
+  std::optional<ReaderPresence> presence_;  ///< nothing where it cannot be had: then nobody maps
+  std::map<std::uint64_t, uid_t> mapping_;  ///< users by numbers of presences
+  std::uint64_t syncs_ = 0;                 ///< the last one's number, which may not be stored yet
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

@@ -323,13 +323,13 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.status = static_cast<std::uint8_t>(state_.status);
   const StepKey key{step.committed.epoch, step.committed.step};
   const bool pinned = pins_.pin(session, key, step.committed.size_bytes);
-  auto described = describe(space_.segments(), step.committed, pinned && !session.connection().is_remote(),
-                            session.connection().peer().uid);
+  const bool here = !session.connection().is_remote();
+  auto described = describe(space_.segments(), step.committed, {pinned, here, session.connection().peer().uid});
   event.step = std::move(described.descriptor);
   event.step->pinned = pinned;
   event.step->summary = std::make_unique<wire::StepSummary>(protocol::to_wire(stream_.summary(step)));
   event.step->fresh = stream_.committed_lately(key);
-  if (session.connection().is_remote()) carry(space_.segments(), step.committed, *event.step);
+  if (!here) carry(space_.segments(), step.committed, *event.step);
   auto descriptors = session.descriptors_for(described.segments, event.segments);
   fail_point("server.deliver.before_answer");
   session.connection().answer(protocol::MessageType::step_event, request, event, std::move(descriptors));

@@ -71,6 +71,8 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
   std::unique_ptr<PinTable> table(new PinTable(static_cast<Slot*>(address), slot_count_max));
 
   const auto still_there = [&](const Slot& slot) {
+    if (slot.pid == 0) return true;  // The member where it maps knows.
+    if (after_boot) return false;
     const auto state = presence.state(slot.session);
     if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::present;
     return process_started(static_cast<pid_t>(slot.pid)) == slot.process_started;
@@ -78,7 +80,7 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
   std::map<std::uint64_t, Absent> found;
   for (std::uint32_t i = 0; i < slot_count_max; ++i) {
     Slot& slot = table->slots_[i];
-    if (slot.session == 0 || after_boot || !still_there(slot)) {
+    if (slot.session == 0 || !still_there(slot)) {
       slot.session = 0;
       continue;
     }
@@ -110,8 +112,8 @@ PinTable::~PinTable() {
 bool PinTable::add(std::uint64_t session, const Holder& holder, const std::string& stream_uuid, std::uint32_t epoch,
                    std::uint64_t step) {
   const pid_t pid = holder.pid;
-  // A client on another node has no process here, and its pins end with its connection.
-  if (pid == 0) return true;
+  // A client on another node has no process here, and what it has not mapped there ends with its connection.
+  if (pid == 0 && !holder.maps) return true;
   const std::tuple key(session, epoch, step);
   if (const auto known = used_.find(key); known != used_.end()) {
     if (!known->second.user && holder.sharing) ++slots_of_[*holder.sharing];
@@ -129,7 +131,7 @@ bool PinTable::add(std::uint64_t session, const Holder& holder, const std::strin
   std::uint64_t ticks = 0;
   if (started != started_.end()) {
     ticks = started->second;
-  } else {
+  } else if (pid != 0) {
     ticks = process_started(pid).value_or(0);
     if (started_.size() > slot_count_) started_.clear();
     started_.emplace(pid, ticks);

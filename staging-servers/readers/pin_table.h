@@ -16,7 +16,7 @@
 
 #include <forebay/result.h>
 
-#include "readers/reader_presence.h"
+#include "space/reader_presence.h"
 
 namespace forebay::server {
 
@@ -25,13 +25,13 @@ class PinTable {
   /// A reader of before the restart that still exists.
   struct Absent {
     std::uint64_t session = 0;
-    pid_t pid = 0;
+    pid_t pid = 0;  ///< 0: it is on another node
     std::string stream_uuid;
     std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epoch, step
   };
 
   /// Maps ROOT/pins, making it if need be. What it held goes to `absent`, less those that are gone; after a boot nobody
-  /// is left.
+  /// is left but on other nodes.
   static Result<std::unique_ptr<PinTable>> open(const std::string& path, bool after_boot,
                                                 const ReaderPresence& presence, std::vector<Absent>& absent);
   ~PinTable();
@@ -40,8 +40,9 @@ class PinTable {
 
   /// Whose reader it is.
   struct Holder {
-    pid_t pid = 0;
+    pid_t pid = 0;                 ///< 0: it is on another node
     std::optional<uid_t> sharing;  ///< the user, who leaves as many slots to others as they have; none: need not
+    bool maps = false;             ///< of one on another node: it has a file there that says whether it is gone
   };
 
   /// False if the table is full, or its user has as many slots as are free: the reader then gets no pin.

@@ -9,6 +9,8 @@
 #include "readers/followers.h"
 #include "readers/reader_groups.h"
 #include "readers/reader_session.h"
+#include "space/other_members.h"
+#include "space/reservation_space.h"
 
 namespace forebay::server {
 namespace {
@@ -65,7 +67,11 @@ void ReaderRegistry::place_absent(bool all_read) {
       continue;
     }
     (*found)->pins().hold_for_absent(reader.session, reader.keys);
-    watch_absent(reader.session, reader.pid);
+    if (reader.pid == 0) {
+      watch_mapping(reader.session, 0, reader.stream_uuid, {});
+    } else {
+      watch_absent(reader.session, reader.pid);
+    }
     sessions.insert(reader.session);
   }
   for (const auto& [rank, session] : ranks_before_) {
@@ -107,6 +113,11 @@ void ReaderRegistry::watch_cut(std::uint64_t session) {
   watch(session, {ReaderProcess(0), monotonic_ns() + cut_grace_ms_ * 1'000'000});
 }
 
+void ReaderRegistry::watch_mapping(std::uint64_t session, pid_t pid, const std::string& stream_uuid,
+                                   std::set<MappedMember> presences) {
+  watch(session, {ReaderProcess(pid), {}, stream_uuid, std::move(presences), monotonic_ns()});
+}
+
 void ReaderRegistry::watch(std::uint64_t session, AbsentReader reader) {
   absent_.insert_or_assign(session, std::move(reader));
   // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
@@ -118,8 +129,7 @@ void ReaderRegistry::watch(std::uint64_t session, AbsentReader reader) {
 void ReaderRegistry::check_absent() {
   std::vector<std::uint64_t> gone;
   for (const auto& [session, reader] : absent_) {
-    const bool is_over = reader.until_ns ? monotonic_ns() >= *reader.until_ns : is_gone(session, reader.process);
-    if (is_over) gone.push_back(session);
+    if (is_gone(session, reader)) gone.push_back(session);
   }
   for (const std::uint64_t session : gone) {
     absent_.erase(session);
@@ -128,6 +138,23 @@ void ReaderRegistry::check_absent() {
   }
   absent_check_set_ = !absent_.empty();
   if (absent_check_set_) loop_.at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent(); });
+}
+
+bool ReaderRegistry::is_gone(std::uint64_t session, const AbsentReader& reader) const {
+  if (reader.until_ns) return monotonic_ns() >= *reader.until_ns;
+  if (reader.maps_of_stream.empty()) return is_gone(session, reader.process);
+  return maps_nothing(reader) && presence_.state(session) != ReaderPresence::State::present;
+}
+
+bool ReaderRegistry::maps_nothing(const AbsentReader& reader) const {
+  const auto found = std::ranges::find_if(
+      followers_, [&](const Followers* followers) { return followers->state().uuid == reader.maps_of_stream; });
+  const OtherMembers* const others = found == followers_.end() ? nullptr : (*found)->space().segments().others();
+  if (others == nullptr) return true;
+  if (reader.presences.empty()) return others->earlier_are_gone();
+  return std::ranges::all_of(reader.presences, [&](const MappedMember& mapped) {
+    return others->is_gone(mapped.first, mapped.second, reader.since_ns);
+  });
 }
 
 bool ReaderRegistry::is_gone(std::uint64_t session, const ReaderProcess& process) const {

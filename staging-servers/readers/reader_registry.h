@@ -18,7 +18,7 @@
 
 #include "loop/event_loop.h"
 #include "readers/pin_table.h"
-#include "readers/reader_presence.h"
+#include "space/reader_presence.h"
 
 namespace forebay::server {
 
@@ -26,6 +26,9 @@ class Follower;
 class Followers;
 class ReaderGroups;
 class ReaderSession;
+
+/// A member of a reservation, and the number of a file that a reader keeps open there (wire::MemberPresence).
+using MappedMember = std::pair<std::uint16_t, std::uint64_t>;
 
 /// Of those that wait for one stream, nobody reads more.
 inline constexpr std::size_t waits_told_max = 64;
@@ -64,6 +67,10 @@ class ReaderRegistry {
   void watch_absent(std::uint64_t session, pid_t pid);
   /// One on another node, of which nobody can know more than that it may come back for a while.
   void watch_cut(std::uint64_t session);
+  /// The same of one that maps what other members have: they know when it is gone. `presences`: none, it is of before
+  /// the start.
+  void watch_mapping(std::uint64_t session, pid_t pid, const std::string& stream_uuid,
+                     std::set<MappedMember> presences);
   /// It has come back, or let go.
   void absent_returned(std::uint64_t session) { absent_.erase(session); }
   /// Forgets readers of streams that could not be read which are gone.
@@ -103,7 +110,12 @@ class ReaderRegistry {
   struct AbsentReader {
     ReaderProcess process;
     std::optional<std::int64_t> until_ns = {};  ///< monotonic; of one on another node
+    std::string maps_of_stream = {};            ///< uuid; of one that maps what other members have
+    std::set<MappedMember> presences = {};
+    std::int64_t since_ns = 0;  ///< monotonic
   };
+  bool is_gone(std::uint64_t session, const AbsentReader& reader) const;
+  bool maps_nothing(const AbsentReader& reader) const;
   struct UnplacedReader {
     ReaderProcess process;
     std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epochs and steps

@@ -17,7 +17,6 @@
 #include "readers/lone_reader.h"
 #include "readers/reader_group.h"
 #include "readers/reader_groups.h"
-#include "readers/reader_registry.h"
 #include "readers/step_extents.h"
 #include "space/reservation_space.h"
 #include "storage/record_check.h"
@@ -27,6 +26,9 @@ namespace {
 
 constexpr std::size_t pins_max = 65536;
 constexpr std::size_t extents_max = 4096;
+/// Files that one reader keeps open on members' nodes. It needs another one of a member after its home has lost power.
+constexpr std::size_t presences_max = 4096;
+constexpr std::ptrdiff_t presences_of_member_max = 8;
 
 }  // namespace
 
@@ -134,6 +136,7 @@ void ReaderSession::forget_lists() {
   asked_.pins = {};
   asked_.gone = {};
   asked_.told = {};
+  asked_.presences = {};
   asked_bytes_ = 0;
 }
 
@@ -177,9 +180,13 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
     // The last step of its group may be wanted by other ranks, whether or not this one still has it.
     if (place.group_number != 0 && asked_.told && asked_.told->key)
       wanted.emplace_back(asked_.told->key->epoch(), asked_.told->key->step());
+    // First, for they say how its pins are held.
+    for (const wire::MemberPresence& presence : asked_.presences)
+      if (presences_.size() < presences_max) presences_.emplace(presence.member(), presence.number());
     for (const StepKey& key : followers.pins().resume(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
     registry_.absent_returned(number);
+    know_presences(opened.lost_pins.empty());
   }
   admitted_ = true;
   if (connection_.is_remote()) registry_.add_remote(*this);
@@ -276,16 +283,8 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       connection_.answer_done(message.request);
       return {};
     }
-    case MessageType::member_query: {
-      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::MemberQuery>(message));
-      OtherMembers* const others = followers_->space().segments().others();
-      if (others == nullptr) return fail(ErrorCode::protocol, "the reservation lies on one server");
-      ASSIGN_OR_RETURN(const auto introduced,
-                       others->introduce(body->member(), connection_.peer().uid, access.generation, false,
-                                         connection_.peer().remote ? connection_.peer().remote->expires_ns : 0));
-      connection_.answer(MessageType::member_answer, message.request, introduced);
-      return {};
-    }
+    case MessageType::member_query:
+      return introduce_to_member(message);
     case MessageType::bytes_get: {
       ASSIGN_OR_RETURN(const auto asked, protocol::unpacked<wire::BytesGet>(message));
       return send_bytes(*asked);
@@ -294,6 +293,37 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return fail(ErrorCode::protocol,
                   std::string("unexpected message from a reader: ") + wire::EnumNameMessageType(message.type));
   }
+}
+
+Result<void> ReaderSession::introduce_to_member(const protocol::Message& message) {
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::MemberQuery>(message));
+  OtherMembers* const others = followers_->space().segments().others();
+  if (others == nullptr) return fail(ErrorCode::protocol, "the reservation lies on one server");
+  std::uint64_t presence = 0;
+  if (body->maps()) {
+    ASSIGN_OR_RETURN(presence, begin_mapping(body->member()));
+  }
+  const auto& remote = connection_.peer().remote;
+  ASSIGN_OR_RETURN(const auto introduced, others->introduce(body->member(), connection_.peer().uid, access.generation,
+                                                            false, remote ? remote->expires_ns : 0, presence));
+  connection_.answer(protocol::MessageType::member_answer, message.request, introduced);
+  return {};
+}
+
+Result<std::uint64_t> ReaderSession::begin_mapping(std::uint16_t member) {
+  const auto own = std::ranges::count(presences_, member, &MappedMember::first);
+  const std::uint64_t presence = random_number();
+  presences_.emplace(member, presence);
+  if (own < presences_of_member_max && followers_->pins().outlast_restarts(*this)) return presence;
+  presences_.erase({member, presence});
+  return fail(ErrorCode::no_space, "the server's table of pins is full, or this reader has mapped too much anew");
+}
+
+void ReaderSession::know_presences(bool kept_all) {
+  OtherMembers* const others = followers_->space().segments().others();
+  for (const wire::MemberPresence& presence : asked_.presences)
+    if (others != nullptr && kept_all && presence.stale() == 0)
+      others->know_presence(presence.member(), presence.number());
 }
 
 Result<void> ReaderSession::send_bytes(const wire::BytesGetT& asked) {
@@ -388,13 +418,16 @@ void ReaderSession::closed(const std::string&) {
   // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
   // connection up for another one.
   const bool holds_on = admitted_ && followers_ != nullptr && !shut_out_ && !pins.empty() &&
-                        (is_cut() || registry_.presence().state(number) == ReaderPresence::State::present);
+                        (maps() || is_cut() || registry_.presence().state(number) == ReaderPresence::State::present);
   Followers* const left = std::exchange(followers_, nullptr);
+  const std::string stream_uuid = left == nullptr ? "" : left->state().uuid;
   if (const auto reader = std::exchange(reader_, nullptr)) reader->closed(*this);
   if (left != nullptr) left->detach(*this, holds_on);
   // It may be said twice: a consumer's next reader does not wait for the end to be handled.
   if (!std::exchange(admitted_, false)) return;
-  if (holds_on && connection_.is_remote()) {
+  if (holds_on && maps()) {
+    registry_.watch_mapping(number, connection_.peer().pid, stream_uuid, presences_);
+  } else if (holds_on && connection_.is_remote()) {
     registry_.watch_cut(number);
   } else if (holds_on) {
     registry_.watch_absent(number, connection_.peer().pid);

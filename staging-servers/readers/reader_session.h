@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <forebay/reader.h>
@@ -12,6 +13,7 @@
 #include "loop/connection.h"
 #include "readers/follower.h"
 #include "readers/followers.h"
+#include "readers/reader_registry.h"
 
 namespace forebay::server {
 
@@ -34,6 +36,8 @@ class ReaderSession final : public Session {
   AccessRights access;       ///< in the stream's reservation, when it was opened
   std::string consumer;      ///< as its cursor is called; see consumer_of_reader()
   std::map<StepKey, std::uint32_t> pins;
+  /// It has mapped, or is about to, what other members of the reservation have.
+  bool maps() const noexcept { return !presences_.empty(); }
 
   PinLimit pin_limit() const {
     if (!access.guest) return {consumer.empty(), std::nullopt};
@@ -73,6 +77,11 @@ class ReaderSession final : public Session {
   bool is_cut() const;
   /// What only counts until its reader has joined the stream.
   void forget_lists();
+  Result<void> introduce_to_member(const protocol::Message& message);
+  /// The number of a file that it is to keep open on the member's node. no_space if it has too many.
+  Result<std::uint64_t> begin_mapping(std::uint16_t member);
+  /// It has come back with these files. `kept_all`: all that it had mapped was kept for it.
+  void know_presences(bool kept_all);
   /// To a client on another node, by its data path, which also brings what fails.
   Result<void> send_bytes(const wire::BytesGetT& asked);
   Result<fabric::Transfer> transfer_of(const wire::BytesGetT& asked);
@@ -86,8 +95,9 @@ class ReaderSession final : public Session {
   std::shared_ptr<Follower> reader_;  ///< itself, or its group
   bool shut_out_ = false;             ///< may not read any more: its pins end with the connection
   bool was_cut_ = false;
-  bool admitted_ = false;           ///< has joined a stream, and has a file that says that it is present
-  Followers* followers_ = nullptr;  ///< of its stream
+  std::set<MappedMember> presences_;  ///< while it may have something of other members mapped
+  bool admitted_ = false;             ///< has joined a stream, and has a file that says that it is present
+  Followers* followers_ = nullptr;    ///< of its stream
 };
 
 }  // namespace forebay::server

@@ -29,20 +29,18 @@ std::unique_ptr<wire::PartReferenceT> reference_of(const journal::PartT& part) {
   return reference;
 }
 
-DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, bool may_map, uid_t user) {
+DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, const MappingReader& reader) {
   DescribedStep described;
   described.descriptor = std::make_unique<wire::StepDescriptorT>();
+  bool may_map = reader.holds;
   for (const auto& part : step.parts) {
     if (part->attributes)
       for (const auto& extent : part->attributes->extents) described.segments.push_back(extent.segment());
     for (const auto& extent : part->extents) {
-      if (!segments.is_own(extent.segment())) {
-        // Who may truncate it there is not known here.
-        may_map = false;
-        continue;
-      }
-      described.segments.push_back(extent.segment());
-      may_map = may_map && segments.may_map(extent.segment(), user);
+      const bool own = segments.is_own(extent.segment());
+      if (own) described.segments.push_back(extent.segment());
+      // What lies here is mapped by nobody elsewhere, so it does not matter who may truncate it.
+      if (!own || reader.is_here) may_map = may_map && segments.may_map(extent.segment(), reader.user);
     }
     described.descriptor->parts.push_back(reference_of(*part));
   }

@@ -23,7 +23,13 @@ struct DescribedStep {
 /// Where a rank's metadata lies.
 std::unique_ptr<wire::PartReferenceT> reference_of(const journal::PartT& part);
 
-/// `may_map`: for a reader of this user on this node who holds the step, as far as others let it.
-DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, bool may_map, uid_t user);
+/// Who might map the step.
+struct MappingReader {
+  bool holds = false;    ///< the step: it stays until it is let go
+  bool is_here = false;  ///< on this server's node
+  uid_t user = 0;
+};
+
+DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, const MappingReader& reader);
 
 }  // namespace forebay::server

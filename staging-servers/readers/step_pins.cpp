@@ -18,7 +18,7 @@ namespace {
 /// The server's own user and root may have the whole table.
 PinTable::Holder holder_of(ReaderSession& session) {
   const Peer& peer = session.connection().peer();
-  PinTable::Holder holder{peer.pid, {}};
+  PinTable::Holder holder{peer.pid, {}, session.maps()};
   if (!peer.administrator) holder.sharing = peer.uid;
   return holder;
 }
@@ -109,7 +109,8 @@ Result<void> StepPins::pin_for_writer(ReaderSession* holder, pid_t process, cons
 
 void StepPins::leave(ReaderSession& session, bool holds_on) {
   for (const auto& [key, count] : session.pins) {
-    const std::uint64_t cut_bytes = session.connection().is_remote() ? pins_.at(key).size_bytes : 0;
+    const bool is_cut = session.connection().is_remote() && !session.maps();
+    const std::uint64_t cut_bytes = is_cut ? pins_.at(key).size_bytes : 0;
     const bool has_room = cut_bytes == 0 || space_.cut_pinned_bytes + cut_bytes <= space_.unnamed_pinned_bytes_max();
     if (holds_on && has_room) {
       // It counts as before, also among the unnamed readers' pins.
@@ -121,6 +122,13 @@ void StepPins::leave(ReaderSession& session, bool holds_on) {
     remove(key, session.pin_limit());
   }
   session.pins.clear();
+}
+
+bool StepPins::outlast_restarts(ReaderSession& session) {
+  return std::ranges::all_of(session.pins, [&](const auto& pin) {
+    const StepKey& key = pin.first;
+    return registry_.pins().add(session.number, holder_of(session), state_.uuid, key.first, key.second);
+  });
 }
 
 void StepPins::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
@@ -213,7 +221,7 @@ std::size_t StepPins::check(const std::map<std::uint64_t, ReaderSession*>& sessi
   std::map<StepKey, std::uint32_t> holders;
   std::size_t items = 1 + pins_.size();
   for (const auto& [number, session] : sessions) {
-    const bool has_process = session->connection().peer().pid != 0;
+    const bool has_process = session->connection().peer().pid != 0 || session->maps();
     for (const auto& [key, count] : session->pins) {
       ++holders[key];
       invariant(count > 0, [&, &held = key] { return about(held, "is held by nobody of a reader"); });

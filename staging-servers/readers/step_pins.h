@@ -42,9 +42,12 @@ class StepPins {
   Result<void> pin_for_writer(ReaderSession* holder, pid_t process, const StepKey& key);
   /// That step has not come to be.
   void unpin_for_writer(ReaderSession& holder, const StepKey& key) { let_go(holder, key); }
+  /// A reader on another node maps there from now on: a restarted server is to know what it holds. False if the table
+  /// of pins is full.
+  bool outlast_restarts(ReaderSession& session);
   /// The connection has ended. `holds_on`: somebody still has what it was given; its pins stay until it comes back or
-  /// is gone. Those of readers on other nodes stay only as far as all of them together hold no more than unnamed
-  /// readers may.
+  /// is gone. Those of readers on other nodes that map nothing stay only as far as all of them together hold no more
+  /// than unnamed readers may.
   void leave(ReaderSession& session, bool holds_on);
 
   /// Holds steps for readers of before a restart, until they come back or are gone.

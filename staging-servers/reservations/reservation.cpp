@@ -201,6 +201,7 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
     if (!map.owner(segment)) map.set_owner(segment, unknown_owner);
   }
   space_.begin_guarding(after_boot);
+  if (others_) others_->begin(after_boot);
   space_.journal_room().end_recovery();
   if (!streams_.empty()) host_.has_streams(*this);
 }

@@ -56,9 +56,19 @@ class OtherMembers {
   /// The member whose server has this root.
   virtual std::optional<std::uint16_t> member_of_root(const std::string& uuid) const = 0;
   /// What a client needs to go there. `writes`: without a permit to read. unavailable while it is away.
-  /// What it shows there is void from `expires_ns` on, since 1970.
+  /// What it shows there is void from `expires_ns` on, since 1970. `presence`: of a reader that maps, else 0.
   virtual Result<wire::MemberAnswerT> introduce(std::uint16_t member, uid_t uid, std::uint64_t access_generation,
-                                                bool writes, std::int64_t expires_ns) = 0;
+                                                bool writes, std::int64_t expires_ns, std::uint64_t presence = 0) = 0;
+
+  // Who has mapped what lies there, by the numbers of files that readers keep open on its node (wire::MemberPresence)
+  /// What a reader of before this home's start has mapped was kept for it: it is none of those of which nothing is
+  /// known.
+  virtual void know_presence(std::uint16_t member, std::uint64_t presence) = 0;
+  /// Nobody keeps it open, as the member has found at a question of after `since_ns` (monotonic).
+  virtual bool is_gone(std::uint16_t member, std::uint64_t presence, std::int64_t since_ns) const = 0;
+  /// The same of all from before this home's start, but those that it knows. Until then none of the member's space is
+  /// given to anybody.
+  virtual bool earlier_are_gone() const = 0;
 
   // Who may write there
   /// To write in these segments, all of which the member has. From now on somebody may.
@@ -77,6 +87,8 @@ class OtherMembers {
   /// Known since the last permit for the segment. If it is not known, the member is asked; its answer counts as a
   /// change of space.
   virtual bool nobody_writes(std::uint32_t segment) = 0;
+  /// The same for what happens with each step that is read: the member is not asked each time.
+  virtual bool is_unwritten(std::uint32_t segment) = 0;
   /// An answer that may free space is under way.
   virtual bool may_free_space() const = 0;
 

@@ -180,9 +180,10 @@ Result<Descriptor> ReservationSpace::open_to_write(std::uint32_t segment, uid_t 
 
 void ReservationSpace::begin_guarding(bool after_boot) {
   guard_.begin();
-  if (after_boot) return;
-  for (std::uint32_t segment = 0; segment < map().segment_count(); ++segment)
-    if (segments_.is_own(segment)) segments_.set_holders(segment, {Segments::unknown_user});
+  for (std::uint32_t segment = 0; segment < map().segment_count(); ++segment) {
+    // Writers on other members' nodes live on.
+    if (!after_boot || !segments_.is_own(segment)) segments_.set_holders(segment, {Segments::unknown_user});
+  }
 }
 
 void ReservationSpace::guard_segments(std::size_t& probes) {
@@ -195,12 +196,13 @@ void ReservationSpace::guard_segments(std::size_t& probes) {
   const auto held = segments_.held();
   for (auto entry = held.lower_bound(next_probed_); entry != held.end() && probes > 0; ++entry) {
     next_probed_ = entry->first + 1;
-    if (is_living(entry->first)) continue;
+    if (is_living(entry->first) || !segments_.is_own(entry->first)) continue;
     --probes;
     (void)segments_.nobody_writes(entry->first);
   }
   if (probes > 0) next_probed_ = 0;
   for (const auto& [segment, users] : held) {
+    if (!segments_.is_own(segment)) continue;
     const auto fault = guard_.look(segment);
     if (!fault) continue;
     const auto owner = map().owner(segment);
@@ -215,7 +217,7 @@ void ReservationSpace::guard_segments(std::size_t& probes) {
 
 std::optional<std::string> ReservationSpace::fault_in(const std::set<std::uint32_t>& segments) {
   for (const std::uint32_t segment : segments) {
-    if (segments_.holders(segment).empty()) continue;
+    if (segments_.holders(segment).empty() || !segments_.is_own(segment)) continue;
     std::int64_t& looked_ns = looked_before_commit_ns_[segment];
     const std::int64_t now_ns = monotonic_ns();
     if (now_ns - looked_ns < look_pause_ns) continue;

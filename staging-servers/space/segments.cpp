@@ -93,11 +93,16 @@ bool Segments::is_held_only_by(std::uint32_t segment, uid_t user) const {
 bool Segments::may_map(std::uint32_t segment, uid_t user) {
   if (is_held_only_by(segment, user)) return true;
   const auto owner = map_.owner(segment);
-  return !(owner && is_living(*owner)) && nobody_writes(segment);
+  if (owner && is_living(*owner)) return false;
+  return is_own(segment) ? nobody_writes(segment) : others_ != nullptr && others_->is_unwritten(segment);
 }
 
 bool Segments::nobody_writes(std::uint32_t segment) {
-  if (!is_own(segment)) return others_ != nullptr && others_->nobody_writes(segment);
+  if (!is_own(segment)) {
+    if (others_ == nullptr || !others_->nobody_writes(segment)) return false;
+    holders_.erase(segment);
+    return true;
+  }
   const auto unwritten = storage::nobody_writes(path(segment));
   if (!unwritten) {
     log::warning("cannot tell whether segment {} of {} is still written: {}", segment, reservation(),

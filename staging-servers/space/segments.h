@@ -87,6 +87,7 @@ class Segments {
   const Users& holders(std::uint32_t segment) const;
   const std::map<std::uint32_t, Users>& held() const noexcept { return holders_; }
   void set_holders(std::uint32_t segment, Users users) { holders_[segment] = std::move(users); }
+  void add_holder(std::uint32_t segment, uid_t user) { holders_[segment].insert(user); }
   /// Only these, root and the server's own user.
   bool is_held_only_by(std::uint32_t segment, const Users& users) const;
   bool is_held_only_by(std::uint32_t segment, uid_t user) const;

@@ -81,7 +81,7 @@ void WriterGroup::learn_holders() {
   Segments& segments = space_.segments();
   for (std::uint32_t segment = 0; segment < space_.map().segment_count(); ++segment) {
     const auto owner = space_.map().owner(segment);
-    if (owner && owns(*owner) && segments.is_own(segment) && segments.holders(segment).contains(Segments::unknown_user))
+    if (owner && owns(*owner) && segments.holders(segment).contains(Segments::unknown_user))
       segments.set_holders(segment, users);
   }
 }

@@ -112,10 +112,12 @@ class AgentProcess:
 class AgentPool:
     """All of it. A context manager: what is left of a failed test goes with it."""
 
-    def __init__(self, folder: Path, munged: Munged) -> None:
+    def __init__(self, folder: Path, munged: Munged, python: str) -> None:
         self.folder = folder
+        self.python = python
         self._more = folder / "more"
         self._more.mkdir()
+        (folder / "nodes").mkdir()  # the cluster would close it to others
         self._jobs: dict[str, tuple[str, str]] = {}
         self.node_folder = Path(f"/run/forebay-node-{os.getpid()}")
         account = pwd.getpwnam(_USER)
@@ -143,6 +145,7 @@ class AgentPool:
         self.cluster = CommandLineCluster(
             folder / "nodes",
             *("--nodes", "4", "--servers", "2", "--netns", "--capacity", "1GiB"),
+            python=python,
             FOREBAY_CONFIG=str(self._configuration(0)),
             FOREBAY_MUNGE_SOCKET=str(munged.socket),
             PYTHONPATH=f"{self._more}:{os.getcwd()}",
@@ -191,7 +194,7 @@ class AgentPool:
 
     def forebay(self, node: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """`forebay ARGUMENTS` likewise."""
-        return self.run(node, sys.executable, "-m", "forebay", *arguments, **environment)
+        return self.run(node, self.python, "-m", "forebay", *arguments, **environment)
 
     def ask(self, node: int, *arguments: str) -> Any:
         """`forebay ARGUMENTS --json`, which must succeed."""
@@ -201,7 +204,7 @@ class AgentPool:
 
     def start_agent(self, *prefix: str, **environment: str) -> AgentProcess:
         """Of the home; returns when it serves, or has ended. ``prefix``: what starts it."""
-        words, variables = self.command(HOME, *prefix, sys.executable, "-m", "forebay", "agent", **environment)
+        words, variables = self.command(HOME, *prefix, self.python, "-m", "forebay", "agent", **environment)
         log = self._more / f"agent-{len(self._agents)}.log"
         with log.open("wb") as written:
             process = subprocess.Popen(words, env=variables, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
@@ -239,10 +242,10 @@ class AgentPool:
         path.write_bytes("\n".join(["#!/bin/bash", *lines, "true"]).encode() + b"\n\0")
         return path
 
-    def start_call(self, function: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    def start_call(self, function: str | Path, *arguments: str | Path) -> subprocess.Popen[str]:
         """Begins a call of Slurm's."""
         program = forebayd().parents[1] / "workflows" / "dw_wlm_cli"
-        words, variables = self.command(MANAGER, str(program), "--function", function, *map(str, arguments))
+        words, variables = self.command(MANAGER, str(program), "--function", *map(str, (function, *arguments)))
         return subprocess.Popen(
             words,
             env=variables,
@@ -252,26 +255,27 @@ class AgentPool:
             text=True,
         )
 
-    def call(self, function: str, *arguments: str | Path) -> tuple[int, str]:
+    def call(self, function: str | Path, *arguments: str | Path) -> tuple[int, str]:
         """A call of Slurm's, whatever comes of it: its status, and what it printed."""
         with self.start_call(function, *arguments) as process:
             words, _ = process.communicate(timeout=_SECONDS_MAX)
         return process.returncode, words
 
-    def must(self, function: str, *arguments: str | Path) -> str:
+    def must(self, function: str | Path, *arguments: str | Path) -> str:
         """A call of Slurm's that must succeed."""
         status, words = self.call(function, *arguments)
         assert status == 0, f"{function}: {words}\n{self.logs()}"
         return words
 
-    def set_up(self, job: int, script: Path, nodes: str) -> None:
+    def setup_call(self, job: int, script: Path, capacity_bytes: int = 0) -> list[str | Path]:
+        """Slurm's call `setup`: its name and arguments."""
+        who = ("--token", str(job), "--caller", "SLURM", "--user", str(self.uid), "--groupid", str(self.gid))
+        return ["setup", *who, "--capacity", f"forebay:{capacity_bytes}", "--job", script]
+
+    def set_up(self, job: int, script: Path, nodes: str, capacity_bytes: int = 0) -> None:
         """All of Slurm's calls before `pre_run`."""
         self.slurm_says(job, "PENDING")
-        self.must(
-            "setup",
-            *("--token", str(job), "--caller", "SLURM", "--user", str(self.uid), "--groupid", str(self.gid)),
-            *("--capacity", "forebay:0", "--job", script),
-        )
+        self.must(*self.setup_call(job, script, capacity_bytes))
         self.must("data_in", "--token", str(job), "--job", script)
         self.slurm_says(job, "RUNNING", nodes)
 
@@ -311,12 +315,12 @@ class AgentPool:
         exports = self.state(reservation)["exports"]
         return {node: f"{node}.{export['number']}" for node, export in exports.items() if not export["fenced"]}
 
-    def put(self, node: int, reservation: str, export: str, name: str) -> bool:
+    def put(self, node: int, reservation: str, export: str, name: str, folder: str = ".") -> bool:
         """A client on a node writes a file through an export, as root."""
         source = self._more / name
         source.write_text(f"{name} from node {node}\n")
         port = self.state(reservation)["port"]
-        url = f"nfs://10.94.0.2/{export}/{name}?nfsport={port}&version=4"
+        url = f"nfs://10.94.0.2/{export}/{folder}/{name}?nfsport={port}&version=4"
         prefix = ["ip", "netns", "exec", self._namespace(node)]
         command = [*prefix, "nfs-cp", str(source), url]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_MAX, check=False)
@@ -404,8 +408,8 @@ class AgentPool:
 
 
 @contextlib.contextmanager
-def agent_pool(folder: Path) -> Iterator[AgentPool]:
-    """One that runs, without an agent."""
-    with Munged() as munged, AgentPool(folder, munged) as pool:
+def agent_pool(folder: Path, python: str = sys.executable) -> Iterator[AgentPool]:
+    """One that runs, without an agent. `python`: one that other users may run, where they are to have stages."""
+    with Munged() as munged, AgentPool(folder, munged, python) as pool:
         wait_for((pool.instance(MANAGER).root / "slurm" / "snapshot").exists, "the pool's list")
         yield pool

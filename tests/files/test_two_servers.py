@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of two nodes that uses a persistent reservation on another server than the manager's: real Slurm, and the real
-NFS client in guests.
+"""Jobs of two nodes whose files lie on another server than the manager's, in a persistent reservation or in their own:
+real Slurm, and the real NFS client in guests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.workflows.manager.core.pools.server_name import server_name
 from tests.files.guest_centre import CAPACITY, SECOND, GuestCentre, second_server
 from tests.slurm.cluster import PERSON, wait_for
 from tests.support.guests import why_no_guests
@@ -50,6 +51,19 @@ grep " nfs4 " /proc/mounts > mounts
 """
 
 
+_OWN_SCRIPT = f"""\
+#!/bin/bash
+#DW jobdw capacity={CAPACITY} access_mode=striped,private type=scratch
+set -e
+cd "$DW_JOB_STRIPED"
+srun --nodes=1 --ntasks=1 --nodelist=n2 sh -c 'hostname > writer; hostname > "$DW_JOB_PRIVATE/own"'
+hostname > "$DW_JOB_PRIVATE/own"
+cat writer > seen
+hostname >> seen
+until [ -e go ]; do sleep 0.2; done
+"""
+
+
 def _as_person(centre: GuestCentre, *arguments: str) -> None:
     command = ["setpriv", f"--reuid={PERSON}", f"--regid={PERSON}", "--init-groups"]
     environment = os.environ | {"FOREBAY_ROOT": str(centre.instance.root), "HOME": f"/home/{PERSON}"}
@@ -75,6 +89,32 @@ def test_a_job_uses_files_of_a_home_that_is_not_the_managers_server(centre: Gues
         centre.cluster.restart_controller()
         assert [path.name for path in (second.root / "drivers").iterdir() if path.is_dir()] == []
         assert list(Path(second.root / "reservations").iterdir()) == []
+    centre.must_be_clean()
+
+
+def test_a_jobs_own_scratch_lies_on_the_emptiest_server(centre: GuestCentre) -> None:
+    with second_server(centre) as second:
+        # The other server has 1 GiB.
+        centre.instance.ask("create", "ballast", "--on", server_name(), "--capacity", "1200MiB", "--persistent")
+        job = centre.submit(_OWN_SCRIPT)
+
+        def scratch() -> list[Path]:
+            return list(second.root.glob(f"reservations/*/files/{job}/seen"))
+
+        try:
+            wait_for(lambda: any(path.read_text() == "n2\nn1\n" for path in scratch()), "the job's files", 120)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {centre.cluster.show(job)}\n{centre.story(job)}") from None
+        (seen,) = scratch()
+        assert seen.owner() == PERSON
+        own = {path.parent.name: path.read_text() for path in seen.parents[1].glob("private/*/own")}
+        assert own == {"n1": "n1\n", "n2": "n2\n"}
+        (seen.parent / "go").touch()
+        centre.wait_until_gone(job)
+        (answer,) = [each for each in centre.instance.ask("why", str(job))["answers"] if "job" in each["subject"]]
+        assert "fenced" not in str(answer), answer
+        assert list((second.root / "reservations").iterdir()) == []
+        centre.instance.ask("destroy", "ballast", "--force")
     centre.must_be_clean()
 
 

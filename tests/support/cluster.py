@@ -20,10 +20,24 @@ _COMMAND_SECONDS_MAX = seconds(180)
 
 
 class CommandLineCluster:
-    """`forebay cluster` below ``folder``. A context manager."""
+    """`forebay cluster` below ``folder``. A context manager.
 
-    def __init__(self, folder: Path, *options: str, server_binary: Path | None = None, **variables: str) -> None:
+    Parameters
+    ----------
+    python : str
+        With forebay; one that other users may run, where they are to have stages.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        server_binary: Path | None = None,
+        python: str = sys.executable,
+        **variables: str,
+    ) -> None:
         self.folder = folder
+        self._python = python
         self._options = options
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")},
@@ -35,7 +49,7 @@ class CommandLineCluster:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs ``forebay cluster ARGUMENTS``, whatever comes of it."""
         return subprocess.run(
-            [sys.executable, "-m", "forebay", "cluster", *arguments],
+            [self._python, "-m", "forebay", "cluster", *arguments],
             env=self._environment | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -47,7 +61,7 @@ class CommandLineCluster:
     def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Starts ``forebay cluster ARGUMENTS``, beside others."""
         return subprocess.Popen(
-            [sys.executable, "-m", "forebay", "cluster", *arguments],
+            [self._python, "-m", "forebay", "cluster", *arguments],
             env=self._environment,
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -72,7 +86,7 @@ class CommandLineCluster:
 
     def forebay(self, node: int, *arguments: str, **environment: str) -> str:
         """`forebay ARGUMENTS` on a node, likewise."""
-        return self.on(node, sys.executable, "-m", "forebay", *arguments, **environment)
+        return self.on(node, self._python, "-m", "forebay", *arguments, **environment)
 
     def __enter__(self) -> Self:
         self.must("up", *self._options)

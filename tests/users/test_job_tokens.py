@@ -10,13 +10,15 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from forebay import Admin, PermissionDeniedError, Rights
 from forebay.manager.records import JobRow, JobState
 from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.settings import SlurmSettings
 from tests.fault.instance import Instance
@@ -57,7 +59,8 @@ def test_no_process_of_the_user_makes_a_jobs_token(
         raise AssertionError("a process was started, whose user can read its environment, stop it and write its answer")
 
     link = ServerLink(lambda: Admin(socket))
-    tokens = JobTokens(place / "root", SlurmSettings(server="node7:7460"), link)
+    reservations = SimpleNamespace(home_of=lambda _: link, address_of=lambda _: "")
+    tokens = JobTokens(place / "root", SlurmSettings(server="node7:7460"), cast(Reservations, reservations))
     with Admin(socket) as admin:
         admin.share("mesh", Rights.READ, user=bob.uid)
         for user, rights in ((ada, 3), (bob, 1)):
@@ -76,7 +79,7 @@ def test_no_process_of_the_user_makes_a_jobs_token(
             )
             assert "others may read" not in asked.stderr
             assert "127.0.0.1:1" in asked.stderr
-            tokens.void(job_of(user), revoke=True)
+            tokens.void(job_of(user), "mesh")
         with pytest.raises(PermissionDeniedError):
             tokens.make(job_of(eve), "mesh")
     link.close()

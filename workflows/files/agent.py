@@ -36,8 +36,10 @@ from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
+from forebay.records import ReservationInfo
 from forebay.workflows.files.agent_proof import agent_proof
 from forebay.workflows.files.engines import FilesEngines
+from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.staging.publication import write_whole
@@ -292,8 +294,19 @@ class Agent:
         _log.info("%s of %s", operation, reservation)
         match operation:
             case "open":
-                mounts = engines.open(reservation, self._tree_of(reservation), dict(call["nodes"]))
+                tree = Path(self._info_of(reservation).files_path)
+                mounts = engines.open(reservation, tree, dict(call["nodes"]))
                 return {node: {"source": mount.source, "port": mount.port} for node, mount in mounts.items()}
+            case "make_namespaces":
+                info = self._info_of(reservation)
+                owner = (info.owner_uid, info.owner_gid)  # as its own server says, too
+                private = bool(call["private"])
+                make_namespaces(
+                    Path(info.files_path), str(call["job"]), *owner, private=private, prolog=False, shown=True
+                )
+            case "make_private_folders":
+                info = self._info_of(reservation)
+                make_private_folders(Path(info.files_path), map(str, call["nodes"]), info.owner_uid, info.owner_gid)
             case "fence":
                 engines.fence(reservation, list(call["nodes"]))
             case "release":
@@ -308,7 +321,7 @@ class Agent:
                 raise InvalidArgumentError(f"there is no call {operation[:40]}")
         return None
 
-    def _tree_of(self, reservation: str) -> Path:
+    def _info_of(self, reservation: str) -> ReservationInfo:
         """As the own server says.
 
         Raises
@@ -319,7 +332,7 @@ class Agent:
         with Admin(self._instance, server="") as admin:
             for info in admin.reservations():
                 if info.id == reservation and info.home:
-                    return Path(info.files_path)
+                    return info
         raise NotFoundError(f"server {self._server} is not the home of this reservation", reservation)
 
 

@@ -53,7 +53,16 @@ _COMMANDS_OF = {
     "destroy": ("unmount", "stop", "destroy"),
 }
 #: Of how many operations each call consists.
-CALL_OPERATIONS = {"open": 4, "fence": 1, "release": 1, "stop": 1, "close": 2, "forget": 2}
+CALL_OPERATIONS = {
+    "open": 4,
+    "fence": 1,
+    "release": 1,
+    "stop": 1,
+    "close": 2,
+    "forget": 2,
+    "make_namespaces": 1,
+    "make_private_folders": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)

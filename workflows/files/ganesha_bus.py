@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -23,6 +25,16 @@ class GaneshaBus:
 
     socket: Path
     deadline: float  #: on the monotonic clock
+
+    def is_open(self) -> bool:
+        """The bus takes connections. Its socket has a name before it does."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(max(0.1, self.deadline - time.monotonic()))
+            try:
+                client.connect(os.fspath(self.socket))
+            except OSError:
+                return False
+        return True
 
     def answers(self) -> bool:
         """Ganesha serves. It takes its name on the bus last."""

@@ -285,7 +285,8 @@ class NfsDriver:
         bus = [program_path("dbus-daemon", "dbus"), "--nofork", "--nopidfile", f"--config-file={self._bus_file}"]
         state.daemons["dbus-daemon"] = start_daemon(bus, self.folder / "dbus.log", {})
         fail_point("files.start.bus")
-        self._wait(self._socket.exists, "the private bus")
+        # Ganesha tries once to connect. Without its bus it serves, and never answers here.
+        self._wait(GaneshaBus(self._socket, self.deadline).is_open, "the private bus")
         ganesha = [program_path("ganesha.nfsd", "nfs-ganesha-vfs"), "-F", "-f", str(self._server_file)]
         ganesha += ["-L", str(self.folder / "ganesha.log"), "-p", str(self.folder / "ganesha.pid")]
         state.daemons["ganesha.nfsd"] = start_daemon(

@@ -9,7 +9,9 @@ from typing import Any
 
 from forebay.errors import ForebayError, ProtocolError, UnsupportedError
 from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.daemons import program_path
 from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
+from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 
 __all__ = ["PoolEngines"]
 
@@ -43,6 +45,15 @@ class PoolEngines:
         """Of the manager's node, as `FilesEngines.address`."""
         return self._own.address
 
+    @property
+    def can_mount(self) -> bool:
+        """The manager's node has what mounts files of other servers, for stages."""
+        try:
+            program_path("mount.nfs4", "nfs-common")
+        except UnsupportedError:
+            return False
+        return True
+
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         """Shows the tree to these nodes; raises as `FilesEngines.open` and `AgentCalls.ask`."""
         if not (server := self._server(reservation)):
@@ -64,6 +75,22 @@ class PoolEngines:
         if server := self._server(reservation):
             raise UnsupportedError(f'files_driver = "commands" shows files of the manager\'s server, not of {server}')
         self._own.make_tree(reservation, tree, capacity_bytes)
+
+    def make_namespaces(self, reservation: str, tree: Path, job: str, uid: int, gid: int, *, private: bool) -> None:
+        """Makes the folders of a job's scratch at its home, before its nodes are known; idempotent. Raises as
+        `make_namespaces` and `AgentCalls.ask`.
+        """
+        if server := self._server(reservation):
+            self._ask(server, "make_namespaces", reservation, job=job, private=private)
+        else:
+            make_namespaces(tree, job, uid, gid, private=private, prolog=False, shown=True)
+
+    def make_private_folders(self, reservation: str, tree: Path, nodes: Collection[str], uid: int, gid: int) -> None:
+        """Makes each node's private scratch at the home; idempotent. Raises as `make_namespaces`."""
+        if server := self._server(reservation):
+            self._ask(server, "make_private_folders", reservation, nodes=sorted(nodes))
+        else:
+            make_private_folders(tree, nodes, uid, gid)
 
     def check_tree(self, reservation: str) -> None:
         """StorageError if a site's tree is not mounted at its home."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from forebay.errors import ForebayError
-from forebay.manager.jobs import FilesJob, Job
+from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob
 from forebay.manager.records import ReservationRow
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.manager.core.name_turns import NameTurns
@@ -85,7 +85,7 @@ class StageTrees:
         ForebayError
             They cannot be shown, or not mounted. It may pass.
         """
-        if not isinstance(job, FilesJob):
+        if not isinstance(job, FilesJob | MatchedFilesJob):
             return None
         row = self._reservation(job.reservation)
         if row is None or not row.server or not self._shown.reaches(row) or not self._may_use(row.name, uid):

@@ -278,7 +278,6 @@ def _slurm_jobs(
         supervisor.trees = StageTrees(mounts, job_files, database.reservation, may, _MOUNT_SECONDS_MAX)
     return SlurmJobs(
         database,
-        reservations.servers.own,
         supervisor,
         reservations,
         attachments,

@@ -15,6 +15,7 @@ from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
+from forebay.workflows.slurm.job_environment import home_of
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.job_stages import JobStages
@@ -68,11 +69,12 @@ class JobEnding:
                     reason = error.what
             if reason:
                 _log.warning("job %s: reservation %s is kept: %s", job.token, job.reservation, reason)
-                await in_thread(self._tokens.void, job, revoke=True)
+                await in_thread(self._tokens.void, job, job.reservation)
                 await self._records.change(job, state=JobState.KEPT, reason=reason)
                 return
         # With the job's own reservation its token is void; others go on using a persistent one.
-        await in_thread(self._tokens.void, job, revoke=not job.reservation)
+        persistent = "" if job.reservation else home_of(job, Directives.from_json(job.directives))
+        await in_thread(self._tokens.void, job, persistent)
         if job.state is JobState.WAITING:
             await self._records.change(job, state=JobState.WAITING)
         else:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from forebay.manager.records import JobRow
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.namespaces import private_folder, striped_folder
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_tokens import JobTokens
-from forebay.workflows.slurm.namespaces import private_folder, striped_folder
 from forebay.workflows.slurm.settings import SlurmSettings
 
 __all__ = ["JobEnvironment", "home_of"]
@@ -46,16 +46,9 @@ class JobEnvironment:
         directives = Directives.from_json(job.directives)
         variables = dict(self._instance_variables)
         if job.reservation:
-            files = self._job_files.path(job.reservation)
-            shown = self._job_files.are_shown(job.reservation)
-            striped = Path(self._settings.node_folder) / job.token if shown else striped_folder(files, job.token)
+            striped, private = self._scratch(job)
             variables["DW_JOB_STRIPED"] = f"{striped}/"
             if directives.private:
-                private = private_folder(files, job.token)
-                if shown:
-                    private = Path(self._settings.node_folder) / ".private" / job.token
-                elif self._settings.node_folder:
-                    private = Path(self._settings.node_folder) / job.token
                 variables["DW_JOB_PRIVATE"] = f"{private}/"
         for name in directives.persistents:
             variable = f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"
@@ -63,6 +56,15 @@ class JobEnvironment:
         home = home_of(job, directives)
         variables |= self._tokens.variables(job, home)
         return variables | ({"FOREBAY_RESERVATION": home} if home else {})
+
+    def _scratch(self, job: JobRow) -> tuple[Path, Path]:
+        """The striped and the private one. Where nodes mount them, no server is asked."""
+        on_node = Path(self._settings.node_folder)
+        if self._job_files.are_shown(job.reservation):
+            return on_node / job.token, on_node / ".private" / job.token
+        files = self._job_files.path(job.reservation)
+        private = on_node / job.token if self._settings.node_folder else private_folder(files, job.token)
+        return striped_folder(files, job.token), private
 
     def _persistent_path(self, name: str) -> Path:
         return self._mount_of(name) if self._job_files.are_shown(name) else self._job_files.path(name)

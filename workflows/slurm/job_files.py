@@ -10,22 +10,25 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError
+from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError, UnsupportedError
 from forebay.manager.records import JobRow, JobState, ReservationRow
-from forebay.records import Finding, Severity
+from forebay.records import Finding, ReservationInfo, Severity
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.namespaces import make_namespaces
 from forebay.workflows.files.node_mounts import Wanted
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.manager.core.pools.placement import Reach
+from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.reservations import Reservations
-from forebay.workflows.slurm.namespaces import make_private_folders
 
 __all__ = ["JobFiles"]
 
@@ -66,10 +69,30 @@ class JobFiles:
 
     def _driver_of(self, reservation: ReservationRow | None) -> str:
         """What shows its files on the nodes of jobs; "": nothing does."""
-        if self.engines is None or reservation is None:
-            return ""
-        pool = self._reservations.pools.settings.pools.get(reservation.pool)
-        return "" if pool is None else pool.files_driver
+        return "" if reservation is None else self._driver_of_pool(reservation.pool)
+
+    def _driver_of_pool(self, pool: str) -> str:
+        known = self._reservations.pools.settings.pools.get(pool)
+        return "" if self.engines is None or known is None else known.files_driver
+
+    def reach(self, pool: str, *, follows: bool = False) -> Reach:
+        """Where reservations of jobs from this pool may lie: on the manager's server, unless files of others are shown
+        to nodes, and to stages here, too. `follows`: they are to be copied as they appear, which the manager's server
+        tells at once.
+        """
+        others = self._reservations.servers.others()
+        if not others:
+            return Reach()
+        engines = self.engines
+        if follows or engines is None or self._driver_of_pool(pool) != "nfs" or not engines.can_mount:
+            return Reach((server_name(),))
+        return Reach(
+            without={
+                server.name: f"no agent runs on server {server.name}, so files of jobs cannot lie there"
+                for server in others
+                if engines.lacks_agent(server.name)
+            }
+        )
 
     def reaches(self, reservation: ReservationRow) -> bool:
         """Files of another server's reservation can be mounted on the manager's node."""
@@ -112,6 +135,11 @@ class JobFiles:
         names = [job.reservation, *directives.persistents]
         return [name for name in names if self.are_shown(name)]
 
+    def check_there(self, job: JobRow) -> None:
+        """NotFoundError if the job's own reservation is gone: destroyed by force, or given up with its server."""
+        if job.reservation and not self.id_of(job.reservation):
+            raise NotFoundError("its reservation was destroyed, or given up with its server; submit the job again")
+
     def make_trees(self, job: JobRow, directives: Directives) -> None:
         """Has a site's engine make what is to be shown, before anything is staged in; idempotent. Raises as the driver
         does.
@@ -123,6 +151,29 @@ class JobFiles:
                     assert self.engines is not None
                     self.engines.make_tree(info.id, Path(info.files_path), info.files_bytes)
 
+    def make_namespaces(self, job: JobRow, directives: Directives, info: ReservationInfo, *, prolog: bool) -> None:
+        """Makes the folders of the job's scratch, before anything is staged in; idempotent. Raises as `make_namespaces`
+        and an agent's call.
+
+        Parameters
+        ----------
+        prolog : bool
+            Where nodes mount no files, each makes its private folder.
+        """
+        row = self._database.reservation(job.reservation)
+        if self.engines is not None and self._driver_of(row):
+            with self._turns.of(info.id):
+                self.engines.make_namespaces(
+                    info.id, Path(info.files_path), job.token, job.owner_uid, job.owner_gid, private=directives.private
+                )
+        elif row is not None and row.server:
+            raise UnsupportedError(
+                f"its files lie on server {row.server}, and its pool shows them to no nodes any more"
+            )
+        else:
+            owner = (job.owner_uid, job.owner_gid)
+            make_namespaces(Path(info.files_path), job.token, *owner, private=directives.private, prolog=prolog)
+
     def open(self, job: JobRow, directives: Directives, nodes: Mapping[str, str]) -> None:
         """Opens them for these nodes, by their addresses; idempotent. Raises as the driver does, and NoSpaceError if
         the job's user has so many shown that the places that are left are for others.
@@ -133,7 +184,8 @@ class JobFiles:
                 assert self.engines is not None
                 mounts = self.engines.open(info.id, Path(info.files_path), nodes)
                 if name == job.reservation and directives.private:
-                    make_private_folders(Path(info.files_path), nodes, job.owner_uid, job.owner_gid)
+                    owner = (job.owner_uid, job.owner_gid)
+                    self.engines.make_private_folders(info.id, Path(info.files_path), nodes, *owner)
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 
@@ -307,7 +359,9 @@ class JobFiles:
         return sorted({row.node for row in self._of(job) if row.state is JobNodeState.FENCED})
 
     def note_on(self, job: JobRow) -> str:
-        """For `forebay why`: which node has not mounted, and which was not clean; "" without any."""
+        """For `forebay why`: which node has not mounted, which was not clean, which server with its files is away; ""
+        without any.
+        """
         rows = self._of(job)
         waits = {row.node: row.reason for row in rows if row.state is JobNodeState.OPEN}
         fenced = {row.node: row.reason for row in rows if row.state is JobNodeState.FENCED}
@@ -319,7 +373,17 @@ class JobFiles:
                 f"{_listed(fenced)} was fenced before it had written out its files: what its programs had not synced "
                 "may be missing"
             )
-        return "; ".join(texts)
+        return "; ".join([*texts, *self._homes_away(job)])
+
+    def _homes_away(self, job: JobRow) -> list[str]:
+        names = () if job.state.is_final else (job.reservation, *Directives.from_json(job.directives).persistents)
+        homes = {row.server for name in names if name and (row := self._database.reservation(name)) is not None}
+        since = {server: self._reservations.servers.away_since(server) for server in sorted(homes - {""})}
+        return [
+            f"its files lie on server {server}, which is away since {_time(seconds)}"
+            for server, seconds in since.items()
+            if seconds is not None
+        ]
 
     def end(self, job: JobRow) -> None:
         """The job has no way in any more, on no node; engines that nobody else needs end. Idempotent. Raises as
@@ -443,6 +507,10 @@ class JobFiles:
             return False
         job = self._jobs.numbered(row.job_id)
         return job is not None and not job.state.is_final
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _listed(nodes: dict[str, str]) -> str:

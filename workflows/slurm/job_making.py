@@ -6,18 +6,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from pathlib import Path
 
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError, RefusedError, UnsupportedError
 from forebay.manager.records import JobRow, ReservationRow
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.agent_calls import AgentAwayError
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
-from forebay.workflows.slurm.namespaces import make_namespaces
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import known_job
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -101,6 +101,11 @@ class JobMaking:
         """The reservation that the job asks for; raises as `make` does if Slurm does not say the job's account."""
         return self._request(job, pool, await self._account_of(job.token))
 
+    def reach_of(self, job: JobRow, request: ReservationRow) -> Reach:
+        """Where that reservation may lie."""
+        matched = Directives.from_json(job.directives).matched
+        return self._files.reach(request.pool, follows=any(not stage.persistent for stage in matched))
+
     async def _account_of(self, token: str) -> str:
         """Slurm's account of the job, if the centre has given it a quota here.
 
@@ -138,19 +143,16 @@ class JobMaking:
         if not job.capacity_bytes:
             self._files.make_trees(job, directives)
             return
-        info = self._reservations.create(request, queues=False)
+        reach = self.reach_of(job, request)
+        info = self._reservations.create(request, queues=False, on=reach.on, without=reach.without)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         self._files.make_trees(job, directives)
-        shown = self._files.are_shown(job.reservation)
-        make_namespaces(
-            Path(info.files_path),
-            job.token,
-            job.owner_uid,
-            job.owner_gid,
-            private=directives.private,
-            prolog=bool(self._settings.node_folder) and not shown,
-            shown=shown,
-        )
+        try:
+            self._files.make_namespaces(job, directives, info, prolog=bool(self._settings.node_folder))
+        except AgentAwayError:
+            if not job.stages:  # nothing lies there yet: the next setup may choose another server
+                self._reservations.destroy(job.reservation, force=True, by=None)
+            raise
 
     def _request(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of jobs: with its own, a job uses its streams on nodes other than the server's.
+"""Tokens of jobs: with its own, a job uses its streams on nodes other than their home.
 
 A token is the job's user's, with what that user may. It lies in ROOT/slurm/tokens/JOB, a file that the user alone may
 read, and which every node of the job sees. The file is root's: the user could else fill the root's file system by it.
@@ -15,14 +15,13 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from forebay.errors import BusyError, PermissionDeniedError, StorageError
 from forebay.manager.records import JobRow, JobState
 from forebay.records import Rights
 from forebay.workflows.manager.core.access import rights_of
-from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.users import user_as_peer
 from forebay.workflows.staging.publication import write_whole
@@ -38,26 +37,21 @@ _RENEWED_IN = frozenset({JobState.DATA_IN, JobState.PRE_RUN, JobState.RUNNING})
 class JobTokens:
     """The tokens of one instance's jobs. Usable from several threads, but for one job from one at a time.
 
-    Parameters
-    ----------
-    is_here : callable
-        The manager's server has the reservation of this name. For those of other servers there are no tokens.
+    Each is one of its reservation's home, where the job's programs connect.
     """
 
-    def __init__(
-        self, root: Path, settings: SlurmSettings, link: ServerLink, is_here: Callable[[str], bool] = lambda _: True
-    ) -> None:
-        self._is_here = is_here
+    def __init__(self, root: Path, settings: SlurmSettings, reservations: Reservations) -> None:
         self._root = root
         self._folder = root / "slurm" / "tokens"
         self._settings = settings
-        self._link = link
+        self._reservations = reservations
 
     def variables(self, job: JobRow, reservation: str) -> dict[str, str]:
         """What the job's processes get beside the rest; none if jobs get no tokens, or this one has no streams."""
         if not self._gives(reservation):
             return {}
-        return {"FOREBAY_SERVER": self._settings.server, "FOREBAY_TOKEN_FILE": str(self._file(job))}
+        server = self._reservations.address_of(reservation) or self._settings.server
+        return {"FOREBAY_SERVER": server, "FOREBAY_TOKEN_FILE": str(self._file(job))}
 
     def make(self, job: JobRow, reservation: str) -> None:
         """Makes the job's token, or a newer one; those before it stay valid.
@@ -95,8 +89,9 @@ class JobTokens:
         _log.info("job %s: its token is renewed", job.token)
         return True
 
-    def void(self, job: JobRow, *, revoke: bool) -> None:
-        """The job is over. Without `revoke` its reservation is gone, and the tokens with it. Idempotent.
+    def void(self, job: JobRow, reservation: str) -> None:
+        """The job is over, and goes on using nothing of this reservation; "": that is gone, and the tokens with it.
+        Idempotent.
 
         Raises
         ------
@@ -105,8 +100,8 @@ class JobTokens:
         """
         self._file(job).unlink(missing_ok=True)
         made = self._all(job)
-        if made and revoke:
-            with self._link.admin() as admin:
+        if made and reservation:
+            with self._reservations.home_of(reservation).admin() as admin:
                 for text in made:
                     # Void already, if the server has another key now.
                     with contextlib.suppress(PermissionDeniedError):
@@ -114,7 +109,7 @@ class JobTokens:
         self._made(job).unlink(missing_ok=True)
 
     def _gives(self, reservation: str) -> bool:
-        return bool(self._settings.server and reservation) and self._is_here(reservation)
+        return bool(self._settings.server and reservation)
 
     def _file(self, job: JobRow) -> Path:
         return self._folder / job.token
@@ -132,7 +127,7 @@ class JobTokens:
     def _made_for_user(self, job: JobRow, reservation: str) -> str:
         """A token of the user's. No process of theirs is asked: what it says would be theirs to choose, and when."""
         user = user_as_peer(job.owner_uid)
-        with self._link.admin() as admin:
+        with self._reservations.home_of(reservation).admin() as admin:
             may = rights_of(admin.reservation(reservation), user)
             if may is Rights.NONE:
                 raise PermissionDeniedError(

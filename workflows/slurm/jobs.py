@@ -22,10 +22,8 @@ from forebay.errors import (
 )
 from forebay.manager.records import JobRow, JobState
 from forebay.workflows.directives.directives import Directives
-from forebay.workflows.files.agent_calls import AgentAwayError
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.name_turns import TaskTurns
-from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
@@ -65,7 +63,6 @@ class SlurmJobs:
     def __init__(
         self,
         database: Database,
-        link: ServerLink,
         supervisor: StageSupervisor,
         reservations: Reservations,
         attachments: Attachments,
@@ -81,12 +78,12 @@ class SlurmJobs:
         self.settings = settings
         self._turns = TaskTurns()
         self._records = JobRecords(database, settings)
-        self.persistents = Persistents(database, reservations, attachments, settings)
+        self.persistents = Persistents(database, reservations, attachments, settings, job_files)
         self._making = JobMaking(
             self._records, reservations, attachments, self.persistents, slow_calls, settings, job_files
         )
         self._stages = JobStages(self._records, supervisor, settings)
-        self._tokens = JobTokens(root, settings, link, reservations.is_here)
+        self._tokens = JobTokens(root, settings, reservations)
         self._ending = JobEnding(
             database,
             self._records,
@@ -100,7 +97,7 @@ class SlurmJobs:
         )
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(settings, self._tokens, instance_variables, job_files)
-        self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of)
+        self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of, job_files.reach)
 
     async def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
@@ -108,7 +105,7 @@ class SlurmJobs:
         Raises
         ------
         NoSpaceError
-            It asks for more than the whole pool.
+            It asks for more than a server of the pool has.
         UnsupportedError
             It stages files that lie on another server of the pool.
         """
@@ -118,10 +115,12 @@ class SlurmJobs:
         requests += [(request.pool, request.capacity_bytes) for request in directives.creates]
         for pool, size in requests:
             name = pool or self.settings.pool
-            whole = self.files.pools_bytes.get(name)
-            if whole is not None and size > whole:
+            known = self.files.pools.get(name)
+            if known is not None and size > known.largest_bytes:
+                where = "the whole pool" if known.largest == known.quantity else "the largest server of pool"
                 raise NoSpaceError(
-                    f"the job asks for {size >> 20} MiB, and the whole pool {name} has {whole >> 20} MiB; ask for less"
+                    f"the job asks for {size >> 20} MiB, and {where} {name} has {known.largest_bytes >> 20} MiB; ask "
+                    "for less"
                 )
 
     def pool_of(self, name: str) -> str:
@@ -198,6 +197,7 @@ class SlurmJobs:
             if nodes is None and (directives.private or self.settings.nodes or shown):
                 nodes = tuple(parse_node_names((await known_job(self.settings.squeue, token)).nodes))
             try:
+                await in_thread(self.job_files.check_there, job)
                 self._check_nodes(directives, nodes or ())
                 if shown:
                     addresses = await node_addresses(self.settings.sinfo, nodes or ())
@@ -293,13 +293,18 @@ class SlurmJobs:
                 try:
                     await self._look_at(job, now_ns)
                 except ForebayError as error:
-                    is_for_all = isinstance(error, DisconnectedError | NoSpaceError)
-                    if is_for_all and not isinstance(error, AgentAwayError):
+                    if isinstance(error, NoSpaceError) or (
+                        isinstance(error, DisconnectedError) and await in_thread(self._is_server_away)
+                    ):
                         raise
                     # Others are looked at all the same.
                     _log.warning("job %s is looked at again later: %s", job.token, error)
         await self._records.forget_old()
         await in_thread(self.job_files.reconcile)
+
+    def _is_server_away(self) -> bool:
+        """The manager's own server is; homes elsewhere, and agents, concern their jobs alone."""
+        return self._reservations.servers.own.incarnation() is None
 
     async def _look_at(self, job: JobRow, now_ns: int) -> None:
         if job.state is JobState.WAITING:

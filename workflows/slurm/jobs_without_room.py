@@ -70,7 +70,8 @@ class JobsWithoutRoom:
         if job.token in self._released:
             return
         request = await self._making.request_of(job, job.directives.get("pool", ""))
-        if not await in_thread(self._pools.has_room, request, [held for held, _ in self._released.values()]):
+        reach = await in_thread(self._making.reach_of, job, request)
+        if not await in_thread(self._pools.has_room, request, [held for held, _ in self._released.values()], reach):
             return
         self._released[job.token] = _held(request), now + _PROMISED_SECONDS
         if await release(self._settings.scontrol, job.token):
@@ -86,7 +87,7 @@ class JobsWithoutRoom:
         # Of the server, which has the last word; or never, as the pools are.
         request = await self._making.request_of(job, pool)
         try:
-            await in_thread(self._pools.check_ever, request)
+            await in_thread(self._pools.check_ever, request, await in_thread(self._making.reach_of, job, request))
         except NoSpaceError:
             return False
         return True

@@ -29,10 +29,10 @@ from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
 from forebay.workflows.files.commands.site_mounts import SiteWanted
+from forebay.workflows.files.namespaces import private_folder, striped_folder
 from forebay.workflows.files.node_mounts import NodeMounts, NotServedError, Wanted
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.manager.core.configuration import configuration_file, read_configuration
-from forebay.workflows.slurm.namespaces import private_folder, striped_folder
 from forebay.workflows.slurm.processes import job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.staging.publication import write_whole

@@ -11,6 +11,7 @@ from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.users import primary_group, user_as_peer
 
@@ -21,13 +22,19 @@ class Persistents:
     """Usable from several threads."""
 
     def __init__(
-        self, database: Database, reservations: Reservations, attachments: Attachments, settings: SlurmSettings
+        self,
+        database: Database,
+        reservations: Reservations,
+        attachments: Attachments,
+        settings: SlurmSettings,
+        files: JobFiles,
     ) -> None:
         self._database = database
         self._jobs = JobTable(database)
         self._reservations = reservations
         self._attachments = attachments
         self._settings = settings
+        self._files = files
 
     def create(self, name: str, uid: int, pool: str, files_bytes: int) -> None:
         """Makes one for the user; idempotent.
@@ -41,6 +48,7 @@ class Persistents:
         """
         gid = primary_group(uid, self._settings.uid_min)
         self._reservations.check_free_name(name)
+        reach = self._files.reach(pool)
         self._reservations.create(
             ReservationRow(
                 name=name,
@@ -53,6 +61,8 @@ class Persistents:
                 pool=pool,
             ),
             queues=False,
+            on=reach.on,
+            without=reach.without,
         )
 
     def destroy(self, name: str, *, hurry: bool) -> bool:

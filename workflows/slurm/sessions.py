@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from forebay.manager.records import JobRow, JobState, ReservationRow
 
-__all__ = ["PoolState", "Session", "Use", "session_of_job", "session_of_persistent"]
+__all__ = ["PoolState", "ServerState", "Session", "Use", "session_of_job", "session_of_persistent"]
 
 _NS = 1_000_000_000
 #: Jobs are counted from 1; the others take their number from their name, above these.
@@ -16,16 +16,34 @@ _PERSISTENTS_FROM = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
-    """A pool, on its one server."""
+class ServerState:
+    """What one server gives to jobs that take space from a pool."""
 
     name: str
-    host: str
     online: bool
     drained: bool  #: it takes no new grants
+    quantity: int  #: in units of the pool's granularity
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool, as jobs may use it: each of their reservations lies on one server."""
+
+    name: str
     granularity_bytes: int
     quantity: int  #: in units of the granularity
     free: int
+    servers: tuple[ServerState, ...]  #: on which they may lie
+
+    @property
+    def largest(self) -> int:
+        """Units that one reservation may have at most."""
+        return min(self.quantity, max((server.quantity for server in self.servers), default=0))
+
+    @property
+    def largest_bytes(self) -> int:
+        """The same in bytes."""
+        return self.largest * self.granularity_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,7 @@ class Session:
     files_bytes: int  #: 0: it has no instance
     reservation: str
     pool: str  #: as Slurm calls it
+    server: str  #: with its files
     state: JobState | None = None  #: None: a persistent reservation
     fails: bool = False
     private: bool = False
@@ -55,7 +74,7 @@ class Use:
     state: JobState
 
 
-def session_of_job(job: JobRow, pool: str) -> Session:
+def session_of_job(job: JobRow, pool: str, server: str) -> Session:
     """The job's."""
     return Session(
         id=job.id,
@@ -65,6 +84,7 @@ def session_of_job(job: JobRow, pool: str) -> Session:
         files_bytes=job.capacity_bytes,
         reservation=job.reservation,
         pool=pool,
+        server=server,
         state=job.state,
         fails=bool(job.reason),
         private=bool(job.directives.get("private", False)),
@@ -72,7 +92,7 @@ def session_of_job(job: JobRow, pool: str) -> Session:
     )
 
 
-def session_of_persistent(row: ReservationRow, pool: str) -> Session:
+def session_of_persistent(row: ReservationRow, pool: str, server: str) -> Session:
     """The persistent reservation's."""
     number = _PERSISTENTS_FROM + (zlib.crc32(row.name.encode()) & (_PERSISTENTS_FROM - 1))
-    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name, pool)
+    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name, pool, server)

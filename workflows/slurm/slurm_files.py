@@ -20,11 +20,11 @@ from pathlib import Path
 from forebay.errors import DisconnectedError, ForebayError
 from forebay.manager.records import JobRow, JobState, ReservationRow
 from forebay.workflows.manager.core.database.database import Database
-from forebay.workflows.manager.core.pools.placement import ServerSpace
+from forebay.workflows.manager.core.pools.placement import Reach, ServerSpace
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.slurm.known_rows import KnownRows
-from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
+from forebay.workflows.slurm.sessions import PoolState, ServerState, Session, Use, session_of_job, session_of_persistent
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.snapshot_sections import PARTS, Entry, SnapshotSections, part_name
 from forebay.workflows.slurm.status_tables import status_tables
@@ -47,6 +47,8 @@ class SlurmFiles:
     ----------
     environment : callable
         The variables of one job.
+    reach : callable
+        Where reservations of jobs from a pool may lie.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class SlurmFiles:
         database: Database,
         pools: Pools,
         environment: Callable[[JobRow], dict[str, str]],
+        reach: Callable[[str], Reach],
     ) -> None:
         self._folder = root / "slurm"
         self._settings = settings
         self._rows = KnownRows(database)
         self._pools = pools
         self._environment = environment
+        self._reach = reach
         self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
         self._looks = 0
         self._written: dict[str, str] = {}
@@ -75,7 +79,7 @@ class SlurmFiles:
         self._tables_turn = threading.Lock()  # Guards the file `dwstat`, and what follows. It is taken after the other.
         self._tables_look = 0  # by which look at the rows it was written
         self._tables_text = ""
-        self.pools_bytes: dict[str, int] = {}  #: what jobs may ask of each pool in the whole, as far as it is known
+        self.pools: dict[str, PoolState] = {}  #: by name, as far as they are known
 
     def refresh(self, *, at_leisure: bool = False) -> None:
         """Replaces what has changed. While the server is away, what it last said stands.
@@ -93,7 +97,7 @@ class SlurmFiles:
         with self._turn:
             online = self._ask_server()
             pools = [self._pool(key, online=online) for key in self._pools.settings.pools]
-            self.pools_bytes = {pool.name: pool.quantity * pool.granularity_bytes for pool in pools}
+            self.pools = {pool.name: pool for pool in pools}
             changed = self._rows.refresh()
             self._tables_due = self._tables_due or bool(changed) or pools != self._pools_written
             if not changed and not self._unknown and pools == self._pools_written and not self._tables_due:
@@ -153,21 +157,32 @@ class SlurmFiles:
 
     def _pool(self, key: str, *, online: bool) -> PoolState:
         """A job's share for streams comes on top of what it asks for, so the pool looks smaller than it is. What others
-        wait for is not free.
+        wait for is not free, nor what is left on a server beside whole units.
         """
         pool = self._pools.settings.pools[key]
         granularity_bytes = pool.granularity_bytes if key else self._settings.granularity_bytes
         unit = round(granularity_bytes * (1 + self._settings.streams_share))
-        whole_bytes, free_bytes = self._pools.capacity(key, self._spaces, own_only=True)
-        quantity = whole_bytes // unit
+        reach = self._reach(key)
+        spaces = [space for space in reach.of(self._spaces) if reach.allows(space.name)]
+        taking = [space for space in spaces if not space.refuses]
+        whole_bytes, free_bytes = self._pools.capacity(key, self._spaces)
+        free_bytes = min(free_bytes, sum(space.free_bytes for space in taking)) - self._pools.waiting_bytes(key)
+        quantity = min(whole_bytes // unit, sum(space.capacity_bytes // unit for space in spaces))
+        free = min(quantity, free_bytes // unit, sum(space.free_bytes // unit for space in taking))
         return PoolState(
             name=key or self._settings.pool,
-            host=server_name(),
-            online=online,
-            drained=self._pools.drain_now() is not None,
             granularity_bytes=granularity_bytes,
             quantity=quantity,
-            free=min(quantity, max(0, free_bytes - self._pools.waiting_bytes(key)) // unit),
+            free=max(0, free),
+            servers=tuple(
+                ServerState(
+                    name=space.name,
+                    online=online and not space.is_away,
+                    drained=bool(space.refuses) and not space.is_away,
+                    quantity=min(whole_bytes, space.capacity_bytes) // unit,
+                )
+                for space in spaces
+            ),
         )
 
     def _name_of_pool(self, row: ReservationRow | None) -> str:
@@ -177,14 +192,14 @@ class SlurmFiles:
         """What Slurm is told of a job, by number, or of a persistent reservation, by name; None: nothing."""
         if isinstance(key, str):
             row = self._rows.persistent(key)
-            return None if row is None else Entry(session_of_persistent(row, self._name_of_pool(row)))
+            return None if row is None else Entry(session_of_persistent(row, self._name_of_pool(row), _server_of(row)))
         job = self._rows.job(key)
         if job is None:
             self._variables.pop(key, None)
             self._unknown.discard(key)
             return None
         row = self._rows.reservations.get(job.reservation)
-        return Entry(session_of_job(job, self._name_of_pool(row)), self._variables_of(job))
+        return Entry(session_of_job(job, self._name_of_pool(row), _server_of(row)), self._variables_of(job))
 
     def _variables_of(self, job: JobRow) -> str:
         """Its section of the snapshot, if its setup is done. A job has the same variables all its life."""
@@ -222,6 +237,10 @@ class SlurmFiles:
         scheduler = self._settings.scheduler_uid
         owner = None if public or os.geteuid() != 0 else scheduler
         write_whole(path, text, mode=0o644 if public else 0o600, owner=owner, durable=False)
+
+
+def _server_of(row: ReservationRow | None) -> str:
+    return (row.server if row is not None else "") or server_name()
 
 
 def _whole(sections: list[str]) -> str:

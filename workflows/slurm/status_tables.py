@@ -72,7 +72,7 @@ def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses:
         "fragments": _table(
             "frag state inst capacity gran node",
             (
-                (s.id, _state(s), s.id, _size(s.files_bytes), _units(by_name[s.pool], 1), by_name[s.pool].host)
+                (s.id, _state(s), s.id, _size(s.files_bytes), _units(by_name[s.pool], 1), s.server)
                 for s in held
                 if s.pool in by_name
             ),
@@ -81,13 +81,14 @@ def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses:
             "node pool online drain gran capacity insts activs",
             (
                 (
-                    *(pool.host, pool.name, "online" if pool.online else "offline"),
-                    *("drain" if pool.drained else "fill", _units(pool, 1)),
-                    _units(pool, pool.quantity),
-                    sum(s.pool == pool.name for s in held),
-                    sum(activations[s.id] for s in held if s.pool == pool.name),
+                    *(server.name, pool.name, "online" if server.online else "offline"),
+                    *("drain" if server.drained else "fill", _units(pool, 1)),
+                    _units(pool, server.quantity),
+                    sum((s.pool, s.server) == (pool.name, server.name) for s in held),
+                    sum(activations[s.id] for s in held if (s.pool, s.server) == (pool.name, server.name)),
                 )
                 for pool in pools
+                for server in pool.servers
             ),
         ),
     }

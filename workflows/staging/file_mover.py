@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from forebay.errors import StorageError, UnsupportedError, error_of_code
 
-__all__ = ["MoverListener", "move", "mover_binary", "stage_secret"]
+__all__ = ["MoverListener", "move", "mover_binary", "stage_secret", "tree_of_stage"]
 
 _VARIABLE = "FOREBAY_STAGE_SECRET"
 _SECRET_BYTES = 32
@@ -68,6 +68,11 @@ def stage_secret() -> str:
     """What the manager gave this stage, 64 hexadecimal digits; without a manager one that no later run has."""
     given = os.environ.get(_VARIABLE, "")
     return given if len(given) == 2 * _SECRET_BYTES else secrets.token_hex(_SECRET_BYTES)
+
+
+def tree_of_stage() -> str:
+    """Where the manager has mounted the reservation's files, if they lie on another server; "" else."""
+    return os.environ.get("FOREBAY_STAGE_TREE", "")
 
 
 def move(request: Mapping[str, str], listener: MoverListener) -> Json:

@@ -15,14 +15,11 @@ import forebay
 from forebay.errors import InvalidArgumentError
 from forebay.instance import InstanceLike
 from forebay.manager.jobs import FilesJob
-from forebay.workflows.staging.file_mover import Json, move
+from forebay.workflows.staging.file_mover import Json, move, tree_of_stage
 from forebay.workflows.staging.files_capacity import FilesCapacity
 from forebay.workflows.staging.reporting import Reporter
 
 __all__ = ["stage_files"]
-
-#: Where the manager has mounted the reservation's files, if they lie on another server.
-_TREE_VARIABLE = "FOREBAY_STAGE_TREE"
 
 
 def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None = None) -> Json:
@@ -55,7 +52,7 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     with forebay.Admin(instance) as admin:
         reservation = admin.reservation(job.reservation)
     request = {
-        "inside": os.environ.get(_TREE_VARIABLE) or reservation.files_path,
+        "inside": tree_of_stage() or reservation.files_path,
         "inward": str(int(job.inward)),
         "path": job.path,
         "outside": job.outside,

@@ -36,7 +36,7 @@ from forebay.instance import InstanceLike
 from forebay.manager.jobs import MatchedFilesJob
 from forebay.records import ReservationInfo
 from forebay.workflows.staging.end_request import EndRequest
-from forebay.workflows.staging.file_mover import Json, move
+from forebay.workflows.staging.file_mover import Json, move, tree_of_stage
 from forebay.workflows.staging.placed_copy import is_placed
 from forebay.workflows.staging.reporting import Reporter
 
@@ -76,11 +76,12 @@ def stage_matched_files(
     rule = CompleteRule.parse(job.complete)
     with forebay.Admin(instance) as admin:
         reservation = admin.reservation(job.reservation)
-    names = AppearingNames(reservation.files_path, job.path, choice, rule)
+    files_path = tree_of_stage() or reservation.files_path
+    names = AppearingNames(files_path, job.path, choice, rule)
     try:
         with _opened_destination(job, reservation) as (folder, log):
             chosen = ChosenNames(names, choice, log)
-            work = _MatchedFiles(job, rule, names, chosen, log, folder, reservation.files_path, reporter)
+            work = _MatchedFiles(job, rule, names, chosen, log, folder, files_path, reporter)
             return work.run(ending or EndRequest())
     finally:
         names.close()
@@ -201,7 +202,7 @@ class _MatchedFiles:
             "acls": str(int(self._job.acls)),
             "whole": "1",
             "replaces": str(int(self._job.replace or self._log.versions(name) > 0)),
-            "must_know_writers": str(int(self._rule.kind is RuleKind.CLOSED)),
+            "must_know_writers": str(int(self._must_know_writers)),
             "wait_closed_ms": str(round(wait_seconds * 1000)),
         }
         self._reporter.progress.item = name
@@ -251,6 +252,11 @@ class _MatchedFiles:
     def note(self, name: str, text: str) -> None:
         """What the mover says of a copy."""
         self._note(f"{name}: {text}")
+
+    @property
+    def _must_know_writers(self) -> bool:
+        """Files of another server are copied in one look only once nodes that could write them have been fenced."""
+        return self._rule.kind is RuleKind.CLOSED and (self._job.follow or not tree_of_stage())
 
     def _is_of_source(self, error: ForebayError, seen: SeenName) -> bool:
         """It lies in what is copied, which may pass, and keeps no other name from being taken."""

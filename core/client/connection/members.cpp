@@ -69,6 +69,19 @@ Result<MemberConnection> Members::to(std::uint16_t member) {
   return known;
 }
 
+Result<Members::Mapping> Members::begin_mapping(std::uint16_t member) {
+  wire::MemberQueryT query;
+  query.member = member;
+  query.maps = true;
+  ASSIGN_OR_RETURN(const auto message, ask_(query));
+  ASSIGN_OR_RETURN(const auto answer, protocol::body_of<wire::MemberAnswer>(message));
+  if (answer->permit() == nullptr) return fail(ErrorCode::protocol, "the home's word for another member is malformed");
+  ASSIGN_OR_RETURN(auto shown, show(member, std::span(answer->permit()->data(), answer->permit()->size())));
+  if (shown.opened.descriptors.size() != 1)
+    return fail(ErrorCode::protocol, "the member has not answered how a reader maps");
+  return Mapping{answer->presence(), std::move(shown.opened.descriptors.front())};
+}
+
 void Members::drop_connections() {
   const std::lock_guard lock(mutex_);
   for (auto& [member, at] : connections_)

@@ -37,6 +37,14 @@ class Members {
   };
   Result<Shown> show(std::uint16_t member, std::span<const std::uint8_t> permit);
 
+  /// What this process keeps open as long as it may have something mapped that the member on this node has.
+  struct Mapping {
+    std::uint64_t number = 0;
+    Descriptor presence;
+  };
+  /// Before a reader maps anything there. no_space where neither home nor member can note it.
+  Result<Mapping> begin_mapping(std::uint16_t member);
+
   /// What the members have let this client do is over: the next use connects anew.
   void drop_connections();
 

@@ -35,7 +35,7 @@ std::byte* BlockReader::buffer() {
   return buffer_.get();
 }
 
-void BlockReader::select(const StepState::BlockReference& block) {
+Result<void> BlockReader::select(const StepState::BlockReference& block) {
   selected_ = block;
   const bool next = variable_ == block.variable && block.block == place_.block + 1;
   if (next && block.variable->piece_counts() != nullptr) {
@@ -50,13 +50,21 @@ void BlockReader::select(const StepState::BlockReference& block) {
     variable_ = block.variable;
     place_ = protocol::block_place(*variable_, block.block);
   }
-  // Of other members those segments are here that this node's server has handed over.
-  ReaderLink& link = step_.link();
   remote_ = false;
   for (std::uint32_t i = 0; !remote_ && i < place_.piece_count; ++i) {
-    const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece + i);
-    remote_ = piece.member() == 0 ? link.is_remote() : link.segments().find(piece.segment()) == nullptr;
+    ASSIGN_OR_RETURN(const bool here, is_here(protocol::piece_of(*variable_, place_.first_piece + i)));
+    remote_ = !here;
   }
+  return {};
+}
+
+Result<bool> BlockReader::is_here(const format::Piece& piece) const {
+  ReaderLink& link = step_.link();
+  if (piece.member() == 0) return !link.is_remote();
+  if (link.is_elsewhere(piece.member())) return link.segments().find(piece.segment()) != nullptr;
+  // Asked now and not when it is read: how a block is read and checked depends on it.
+  ASSIGN_OR_RETURN(const auto segment, step_.pin().segment(piece.segment()));
+  return !segment->is_remote();
 }
 
 Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,
@@ -214,18 +222,18 @@ Result<void> BlockReader::read_checked(const StepState::BlockReference& block, s
 }
 
 Result<void> BlockReader::verify(const StepState::BlockReference& block) {
-  select(block);
+  RETURN_IF_ERROR(named(block, select(block)));
   if (place_.bytes == 0) return {};
   return named(block, read_checked(block, nullptr));
 }
 
 Result<void> BlockReader::read_whole(const StepState::BlockReference& block, std::byte* out) {
-  select(block);
+  RETURN_IF_ERROR(named(block, select(block)));
   return named(block, is_to_check(block, true) ? read_checked(block, out) : read_range(0, {out, place_.bytes}));
 }
 
 Result<void> BlockReader::read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out) {
-  select(block);
+  RETURN_IF_ERROR(named(block, select(block)));
   return named(block, read_selected(block, box, out));
 }
 

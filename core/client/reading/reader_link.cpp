@@ -57,7 +57,11 @@ Pin::~Pin() {
 }
 
 Result<void> Pin::check() const {
-  if (!lost_ || link_->is_remote()) return {};
+  return link_->is_remote() ? Result<void>() : check_held();
+}
+
+Result<void> Pin::check_held() const {
+  if (!lost_) return {};
   return fail(ErrorCode::step_gone,
               "the server was restarted, or the right to read was taken away: this step is not kept for this reader",
               link_->where() + step_text(step_));
@@ -176,6 +180,10 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
         presented->push_back(std::move(pin));
       }
     }
+    std::erase_if(all_mapped_, [](const auto& mapped) { return mapped.expired(); });
+    for (const auto& known : all_mapped_)
+      if (const auto mapped = known.lock())
+        request.presences.emplace_back(mapped->mapping.number, mapped->member, mapped->stale ? 1 : 0, 0);
   }
   if (place_) {
     const std::lock_guard lock(mutex_);
@@ -226,8 +234,13 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
       found->second.first->lost_ = true;
       pins_.erase(found);
     }
+    if (body->lost_pins()->size() > 0) mappings_are_stale();
   }
   return {};
+}
+
+void ReaderLink::mappings_are_stale() {
+  for (const auto& [member, mapped] : std::exchange(mapped_, {})) mapped->stale = true;
 }
 
 ReaderLink::Current ReaderLink::current() const {
@@ -418,8 +431,11 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
   for (bool is_first = true;; is_first = false) {
     auto at = members_.to(member);
     if (!at && (at.error().code != ErrorCode::unavailable || deadline.passed())) return fail(std::move(at.error()));
-    if (at && at->connection->is_remote())
+    if (at && at->connection->is_remote()) {
+      const std::lock_guard lock(mutex_);
+      elsewhere_.insert(member);
       return segments_.make_remote(number, member, std::make_unique<RemoteStepFile>(pin, number, member));
+    }
     if (at) {
       auto found = segment_from(*at->connection, number);
       if (found || !at->connection->is_broken()) return found;
@@ -429,6 +445,37 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
     }
     RETURN_IF_ERROR(pause_ms(member_pause_ms, options_.interrupt));
   }
+}
+
+Result<std::shared_ptr<const void>> ReaderLink::begin_mapping(std::uint16_t member) {
+  const std::lock_guard one_at_a_time(mapping_mutex_);
+  while (true) {
+    std::uint64_t generation = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = mapped_.find(member); known != mapped_.end()) return known->second;
+      generation = current_.generation;
+    }
+    ASSIGN_OR_RETURN(auto mapping, members_.begin_mapping(member));
+    auto begun = std::make_shared<MappedMember>(member, std::move(mapping));
+    {
+      const std::lock_guard lock(mutex_);
+      mapped_.insert_or_assign(member, begun);
+      all_mapped_.push_back(begun);
+    }
+    // A home that had given this reader up before it opened the file has let go of its steps, and says so now.
+    RETURN_IF_ERROR(confirm());
+    const std::lock_guard lock(mutex_);
+    if (current_.generation == generation) return begun;
+    // Nor may a home that came back meanwhile have heard of it.
+    begun->stale = true;
+    mapped_.erase(member);
+  }
+}
+
+bool ReaderLink::is_elsewhere(std::uint16_t member) const {
+  const std::lock_guard lock(mutex_);
+  return elsewhere_.contains(member);
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::segment_from(Connection& member, std::uint32_t number) {

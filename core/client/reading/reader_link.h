@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Pin {
   bool pinned() const noexcept { return pinned_; }
   /// step_gone once a server that was restarted could not keep the pin. A remote step is asked for after each read.
   Result<void> check() const;
+  /// The same of a remote step that is mapped on this node all the same.
+  Result<void> check_held() const;
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote
   /// and not carried as a whole, or lies on several servers.
   Result<void> check_after_read() const;
@@ -171,6 +174,11 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// A segment of another member than the home, for a step: mapped from a descriptor on that member's node, else read
   /// by request. unavailable while the member is away.
   Result<std::shared_ptr<Segment>> member_segment(const Pin& pin, std::uint32_t number, std::uint16_t member);
+  /// For who maps what a member on this node has, kept meanwhile: the steps that this reader holds stay as long as it
+  /// exists, whatever becomes of the connection, or of the home. no_space where that cannot be had.
+  Result<std::shared_ptr<const void>> begin_mapping(std::uint16_t member);
+  /// That member was last reached over the network.
+  bool is_elsewhere(std::uint16_t member) const;
 
   SegmentCache& segments() noexcept { return segments_; }
   AttributeSets& attribute_sets() noexcept { return attribute_sets_; }
@@ -189,6 +197,15 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
                           std::uint32_t* checksum);
   /// A segment of a member on this node.
   Result<std::shared_ptr<Segment>> segment_from(Connection& member, std::uint32_t number);
+  /// What this process keeps open on the member's node.
+  struct MappedMember {
+    std::uint16_t member = 0;
+    Members::Mapping mapping;
+    /// Something that it mapped was not kept meanwhile. What begins to be mapped now takes another one.
+    std::atomic<bool> stale = false;
+  };
+  /// A server that was started anew could not keep all that was mapped.
+  void mappings_are_stale();
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
   using Presented = std::vector<std::shared_ptr<Pin>>;
 
@@ -211,7 +228,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   AttributeSets attribute_sets_;
   BufferPool buffers_;
 
-  std::mutex resume_mutex_;  // one thread reconnects; taken before mutex_
+  std::mutex mapping_mutex_;  // one thread begins to map; taken before the others
+  std::mutex resume_mutex_;   // one thread reconnects; taken before mutex_
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   Current current_;
@@ -221,7 +239,10 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   std::uint64_t position_ = 0;
   std::uint64_t first_step_ = 0;
   bool rewound_ = false;
-  std::optional<GroupPlace> place_;  // whether it has one is constant after construction
+  std::map<std::uint16_t, std::shared_ptr<MappedMember>> mapped_;  // by member; none is stale
+  std::vector<std::weak_ptr<MappedMember>> all_mapped_;
+  std::set<std::uint16_t> elsewhere_;  // members that were last reached over the network
+  std::optional<GroupPlace> place_;    // whether it has one is constant after construction
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
 };
 

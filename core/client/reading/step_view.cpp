@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views: the bytes of a step where they lie, mapped into the reader.
 #include <algorithm>
+#include <set>
 
 #include "base/return_error.h"
 #include "client/reading/block_reader.h"
@@ -33,6 +34,7 @@ Result<std::shared_ptr<const client::Mapping>> fetched(const StepState& state, c
 struct ViewOwner {
   std::shared_ptr<const StepState> state;
   std::vector<std::shared_ptr<client::Segment>> segments;
+  std::vector<std::shared_ptr<const void>> members;  ///< tells that something is mapped that they have
   std::shared_ptr<const client::Mapping> mapping;
 };
 
@@ -53,35 +55,44 @@ Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
   return first;
 }
 
-/// The pieces of a block, with their segments, which are there and hold them. `where` is of the block, for errors.
-Result<void> find_pieces(const StepState& state, const StepState::BlockReference& reference, const std::string& where,
-                         std::vector<format::Piece>& pieces, std::vector<std::shared_ptr<client::Segment>>& segments) {
+/// Finds the pieces of a block, and keeps with the owner what holds them where they are. False: the block is not to be
+/// mapped, because some of it is on another node, or another user may write its segments, or too much is mapped
+/// already. `where` is of the block, for errors.
+Result<bool> hold_pieces(const StepState& state, const StepState::BlockReference& reference, const std::string& where,
+                         std::vector<format::Piece>& pieces, ViewOwner& owner) {
+  const client::Pin& pin = state.pin();
+  if (!pin.pinned() || !(state.may_map() || state.link().options().trust_writer)) return false;
   const auto place = protocol::block_place(*reference.variable, reference.block);
+  std::set<std::uint16_t> members;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
-    ASSIGN_OR_RETURN(auto segment, state.pin().segment(pieces.back().segment()));
     const format::Piece& piece = pieces.back();
+    if (piece.member() == 0 && state.link().is_remote()) return false;
+    ASSIGN_OR_RETURN(auto segment, pin.segment(piece.segment()));
+    if (segment->is_remote()) return false;
     auto checked = segment->check(piece.member(), piece.offset(), piece.length());
     if (checked) checked = segment->check_file(piece.offset(), piece.length());
     if (!checked) {
       checked.error().where = where + ", " + checked.error().where;
       return fail(std::move(checked.error()));
     }
-    segments.push_back(std::move(segment));
+    owner.segments.push_back(std::move(segment));
+    if (piece.member() != 0) members.insert(piece.member());
   }
-  return {};
-}
-
-/// Whether views are copies: the step is on another node, or another user may write its segments.
-bool is_copied(const StepState& state) {
-  return state.link().is_remote() || !(state.may_map() || state.link().options().trust_writer);
+  for (const std::uint16_t member : members) {
+    auto begun = state.link().begin_mapping(member);
+    if (!begun && begun.error().code == ErrorCode::no_space) return false;
+    if (!begun) return fail(std::move(begun.error()));
+    owner.members.push_back(std::move(*begun));
+  }
+  RETURN_IF_ERROR(pin.check_held());
+  return true;
 }
 
 }  // namespace
 
 Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, const Box& box) const {
   const VariableInfo& info = state->variables()[variable];
-  const bool copied = is_copied(*state);
   if (!state->pin().pinned() && !state->link().is_remote()) {
     return fail(ErrorCode::unsupported,
                 "the step is not pinned (readers without a name hold too much of the reservation), so only copies are "
@@ -93,6 +104,12 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   const auto place = protocol::block_place(*reference.variable, reference.block);
   if (place.bytes == 0 || element_count(box.count) == 0)
     return fail(ErrorCode::unsupported, "a box without elements has no bytes to view; use read", state->where());
+  auto owner = std::make_shared<ViewOwner>();
+  owner->state = state;
+  std::vector<format::Piece> pieces;
+  ASSIGN_OR_RETURN(const bool held,
+                   hold_pieces(*state, reference, state->where() + ", variable " + info.name, pieces, *owner));
+  const bool copied = !held;
   if (!copied && state->link().options().verify == Verify::first && !state->is_verified(reference)) {
     client::BlockReader reader(*state);
     if (auto verified = reader.verify(reference); !verified) {
@@ -101,10 +118,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     }
   }
 
-  auto owner = std::make_shared<ViewOwner>();
-  owner->state = state;
   View view;
-  std::vector<format::Piece> pieces;
   // A checksum is of the whole block.
   const Verify verify = state->link().options().verify;
   const bool checks = verify == Verify::read || (verify == Verify::first && !state->is_verified(reference));
@@ -122,8 +136,6 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     view.data = owner->mapping->bytes().data();
   }
   if (!copied) {
-    RETURN_IF_ERROR(
-        find_pieces(*state, reference, state->where() + ", variable " + info.name, pieces, owner->segments));
     ASSIGN_OR_RETURN(view.data, mapped_in_place(pieces, owner->segments));
   }
   if (view.data == nullptr) {
@@ -160,7 +172,7 @@ Result<Step::FileParts> Step::file_parts(const VariableInfo& variable, std::size
   ASSIGN_OR_RETURN(auto index, state.index_of(variable));
   const VariableInfo& info = state.variables()[index];
   const bool is_value = info.kind == ShapeKind::global_value || info.kind == ShapeKind::local_value;
-  if (is_value || !state.pin().pinned() || is_copied(state)) return FileParts{};
+  if (is_value) return FileParts{};
   if (block >= info.blocks.size()) {
     return fail(ErrorCode::invalid_argument,
                 "variable " + info.name + " has " + std::to_string(info.blocks.size()) + " blocks", state.where());
@@ -169,8 +181,9 @@ Result<Step::FileParts> Step::file_parts(const VariableInfo& variable, std::size
   auto owner = std::make_shared<ViewOwner>();
   owner->state = impl_->state;
   std::vector<format::Piece> pieces;
-  RETURN_IF_ERROR(find_pieces(state, state.block(index, block), state.where() + ", variable " + info.name, pieces,
-                              owner->segments));
+  ASSIGN_OR_RETURN(const bool held, hold_pieces(state, state.block(index, block),
+                                                state.where() + ", variable " + info.name, pieces, *owner));
+  if (!held) return FileParts{};
   FileParts found;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const int descriptor = owner->segments[i]->file().descriptor();

@@ -17,6 +17,7 @@ Permit some_permit(const TokenKey& key, bool writes) {
   permit.member = 2;
   permit.server_run = 0x123456789abcdef0;
   permit.number = 42;
+  permit.presence = 43;
   if (writes) {
     permit.stream = random_uuid();
     permit.incarnation = 3;

@@ -252,7 +252,7 @@ class Engines:
     def open(self, reservation: str, tree: Path, nodes: dict[str, str]) -> dict[str, NodeMount]:
         self.begun.set()
         assert self.hold.wait(60)
-        self.calls.append(f"open {tree}")
+        self.calls.append(f"open {tree.name}")
         return {node: NodeMount(f"home:/{node}", 700) for node in nodes}
 
     def stop(self, reservation: str) -> None:
@@ -294,9 +294,12 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[E
 
         def reservations(self) -> list[SimpleNamespace]:
             return [
-                SimpleNamespace(id=_ID, home=True, files_path="/ssd/files"),
+                SimpleNamespace(id=_ID, home=True, files_path=files, owner_uid=os.geteuid(), owner_gid=os.getegid()),
                 SimpleNamespace(id=_ID.replace("5b", "6c"), home=False, files_path="/ssd/share"),
             ]
+
+    files = str(tmp_path / "files")
+    (tmp_path / "files").mkdir()
 
     monkeypatch.setattr(agent_module, "FilesEngines", make)
     monkeypatch.setattr(agent_module, "Admin", Admin)
@@ -324,7 +327,42 @@ def test_an_agent_shows_the_tree_that_its_own_server_says(made: tuple[Agent, lis
     agent, engines = made
     wanted = call("open") | {"tree": "/etc"}
     assert carry_out(agent, wanted) == {"result": {"n1": {"source": "home:/n1", "port": 700}}}
-    assert engines[-1].calls == ["begin", "open /ssd/files"]
+    assert engines[-1].calls == ["begin", "open files"]
+
+
+def test_an_agent_makes_the_folders_of_a_jobs_scratch_in_that_tree(
+    made: tuple[Agent, list[Engines]], tmp_path: Path
+) -> None:
+    agent, _ = made
+    of_job = {"operation": "make_namespaces", "job": "17", "private": True}
+    of_nodes = {"operation": "make_private_folders", "nodes": ["n1", "n2"]}
+    for wanted in (of_job, of_nodes, of_job, of_nodes):
+        assert carry_out(agent, call("") | wanted) == {"result": None}
+    found = {str(path.relative_to(tmp_path / "files")): path for path in (tmp_path / "files").rglob("*")}
+    modes = {name: oct(path.stat().st_mode & 0o777) for name, path in found.items()}
+    assert modes == {"17": "0o770", "private": "0o711", "private/n1": "0o700", "private/n2": "0o700"}
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../17", "private/n1", "/etc", "17\n"])
+def test_an_agent_makes_no_folder_elsewhere(made: tuple[Agent, list[Engines]], tmp_path: Path, name: str) -> None:
+    agent, _ = made
+    carry_out(agent, call("") | {"operation": "make_namespaces", "job": "17", "private": True})
+    for wanted in (
+        {"operation": "make_namespaces", "job": name, "private": False},
+        {"operation": "make_private_folders", "nodes": [name]},
+    ):
+        answer = carry_out(agent, call("") | wanted)
+        assert answer["error"]["code"] == InvalidArgumentError("").code.value
+    assert sorted(path.name for path in (tmp_path / "files").rglob("*")) == ["17", "private"]
+
+
+def test_an_agent_follows_no_link_in_place_of_a_folder(made: tuple[Agent, list[Engines]], tmp_path: Path) -> None:
+    agent, _ = made
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "files" / "17").symlink_to(tmp_path / "elsewhere")
+    answer = carry_out(agent, call("") | {"operation": "make_namespaces", "job": "17", "private": False})
+    assert answer["error"]["code"] == StorageError("").code.value
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("reservation", [_ID.replace("5b", "6c"), _ID.replace("5b", "7d")])
@@ -475,7 +513,7 @@ def test_a_call_that_comes_to_its_turn_after_a_later_one_does_nothing(
     first.result()
     agent._carry_out(call("stop", 3), work)
     agent._carry_out(call("open", 2), work)
-    assert engines[-1].calls == ["begin", "open /ssd/files", "stop"]
+    assert engines[-1].calls == ["begin", "open files", "stop"]
     assert "later call" in work.answers[2]["error"]["what"]
 
 
@@ -524,7 +562,7 @@ def test_a_call_that_comes_again_while_it_is_under_way_is_carried_out_once(
         assert engines[-1].begun.wait(60)
         agent._take_turn(workers)
         engines[-1].hold.set()
-    assert engines[-1].calls == ["begin", "open /ssd/files"]
+    assert engines[-1].calls == ["begin", "open files"]
     assert "error" not in agent._work.answers[7]
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.workflows.files.daemons import end_daemons, find_daemons, start_daemon
 from forebay.workflows.files.driver_state import DriverState, Export
+from forebay.workflows.files.ganesha_bus import GaneshaBus
 from forebay.workflows.files.nfs import _next_number
 from forebay.workflows.files.settings import FilesSettings
 
@@ -33,6 +35,18 @@ def test_numbers_of_exports_are_used_again_when_all_others_have_been() -> None:
     assert _next_number(state(_MAX, 1, 2)) == 3
     with pytest.raises(NoSpaceError):
         _next_number(state(_MAX, *range(1, _MAX + 1)))
+
+
+def test_a_bus_is_open_once_it_takes_connections(tmp_path: Path) -> None:
+    """A name that nobody listens at yet is none: Ganesha would try once, and have no bus."""
+    place = tmp_path / "bus"
+    bus = GaneshaBus(place, time.monotonic() + 60)
+    assert not bus.is_open()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        daemon.bind(os.fspath(place))
+        assert not bus.is_open()
+        daemon.listen()
+        assert bus.is_open()
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,16 @@ from forebay.errors import ForebayError, NoSpaceError, NotFoundError, Permission
 from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
+from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.pool_settings import Pool
+from forebay.workflows.manager.core.pools.server_name import server_name
+from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_files import JobFiles
-from forebay.workflows.slurm.namespaces import make_namespaces
 
 NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 
@@ -39,6 +42,8 @@ class Engines:
         self.problems: dict[str, ForebayError] = {}
         self.incarnation = 3
         self.places = 300
+        self.without_agent: set[str] = set()
+        self.can_mount = True
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -64,6 +69,9 @@ class Engines:
     def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
         self._note("make_tree", reservation, str(tree), str(capacity_bytes))
 
+    def make_private_folders(self, _reservation: str, tree: Path, nodes: Collection[str], uid: int, gid: int) -> None:
+        make_private_folders(tree, nodes, uid, gid)
+
     def check_tree(self, reservation: str) -> None:
         if self.lacks_tree:
             raise StorageError("the engine's tree is not mounted here", reservation)
@@ -84,6 +92,9 @@ class Engines:
 
     def forget_all_but(self, reservations: Collection[str]) -> None:
         """Nothing is kept here."""
+
+    def lacks_agent(self, server: str) -> bool:
+        return server in self.without_agent
 
     def ended(self) -> list[str]:
         return sorted(self.running)
@@ -191,6 +202,41 @@ def test_files_of_a_home_on_another_server_are_shown_too(database: Database, fil
     run(database, files, row)
     (mount,) = files.answer("17", "n1")["mounts"]
     assert (mount["id"], mount["home"]) == ("id-mesh", "ssd2")
+
+
+def test_jobs_lie_on_other_servers_where_a_driver_and_an_agent_show_them(files: JobFiles, engines: Engines) -> None:
+    others = [SimpleNamespace(name="ssd2"), SimpleNamespace(name="ssd3")]
+    files._reservations.servers = cast(Servers, SimpleNamespace(others=lambda: others))
+    own = Reach((server_name(),))
+    assert [files.reach(pool) for pool in ("plain", "site", "unknown")] == [own] * 3
+    assert files.reach("", follows=True) == own
+    assert files.reach("") == Reach()
+    engines.without_agent.add("ssd3")
+    assert files.reach("").without.keys() == {"ssd3"}
+    engines.can_mount = False
+    assert files.reach("") == own
+    others.clear()
+    assert files.reach("plain") == Reach()
+
+
+def test_a_job_whose_home_is_away_is_told_so(database: Database, files: JobFiles) -> None:
+    row = job(database, "17")
+    own = database.reservation("job17")
+    assert own is not None
+    database.put_reservation(replace(own, server="ssd2"))
+    away: dict[str, float] = {}
+    files._reservations.servers = cast(Servers, SimpleNamespace(away_since=away.get))
+    assert files.note_on(row) == ""
+    away["ssd2"] = 1.0
+    assert files.note_on(row).startswith("its files lie on server ssd2, which is away since 1970")
+
+
+def test_a_job_whose_reservation_is_gone_does_not_run_without_its_files(database: Database, files: JobFiles) -> None:
+    row = job(database, "17")
+    files.check_there(row)
+    database.forget_reservation("job17")
+    with pytest.raises(NotFoundError, match="given up with its server"):
+        files.check_there(row)
 
 
 def test_a_reservation_that_no_agent_has_shown_is_destroyed_without_one(

@@ -16,7 +16,14 @@ from forebay.manager.records import GivenUp, MemberRow, ReservationRow, Reservat
 from forebay.records import Severity
 from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.pools.admission import FullError
-from forebay.workflows.manager.core.pools.placement import PlacementRequest, ServerSpace, dealt_bytes, place
+from forebay.workflows.manager.core.pools.placement import (
+    PlacementRequest,
+    Reach,
+    ServerSpace,
+    dealt_bytes,
+    place,
+)
+from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from tests.unit.workflows.test_manager_reservations import OWNER, Crashed, request
@@ -378,8 +385,9 @@ def test_what_is_held_on_a_server_is_its_share(pool: Pool) -> None:
     assert sorted(held.size_bytes for held in pool.database.held(server="")) == [10 * MIB, 30 * MIB]
     assert pool.database.held(server="ssd2") == [Held("", "", row.owner_uid, 30 * MIB)]
     pools = pool.reservations.pools
-    assert pools.has_room(request("job", 216 * MIB), [])
-    assert not pools.has_room(request("job", 217 * MIB), [])
+    own = Reach((server_name(),))
+    assert pools.has_room(request("job", 216 * MIB), [], own)
+    assert not pools.has_room(request("job", 217 * MIB), [], own)
 
 
 def test_files_grow_on_the_home_as_far_as_it_has_room(pool: Pool) -> None:

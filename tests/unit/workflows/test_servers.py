@@ -22,14 +22,15 @@ from forebay.errors import (
 from forebay.manager.records import GivenUp, ReservationRow
 from forebay.records import ServerInfo
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.pools.admission import FullError
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.http.peer import asking_peer
 from tests.support.time_limits import seconds
-from tests.unit.workflows.test_manager_reservations import OWNER, POOL_BYTES, FakeServer, request
+from tests.unit.workflows.test_manager_reservations import OWNER, FakeServer, request
 
 ADDRESSES = {"ssd2": "node2:7460", "ssd3": "node3:7460"}
 
@@ -209,19 +210,44 @@ def test_going_down_destroys_what_lies_on_one_that_is_away_when_it_is_back(pool:
     assert [row.name for row in pool.database.reservations()] == ["kept"]
 
 
-def test_jobs_of_a_scheduler_have_the_room_of_the_managers_own_server(pool: Pool) -> None:
+def test_jobs_of_a_scheduler_have_the_room_of_servers_on_which_they_may_lie(pool: Pool) -> None:
     pools = pool.reservations.pools
     pool.reservations.create(request("elsewhere", 90), on=["ssd2"])
-    assert pools.capacity("", pools.spaces()) == (3 * POOL_BYTES, 3 * POOL_BYTES - 90)
-    assert pools.capacity("", pools.spaces(), own_only=True) == (POOL_BYTES, POOL_BYTES)
-    assert pools.has_room(request("job", 90), [])
-    pool.reservations.create(request("job1", 60), queues=False)
+    own = Reach(("ssd1",))
+    assert pools.has_room(request("job", 90), [], own)
+    pool.reservations.create(request("job1", 60), queues=False, on=own.on)
     assert pool.reservations.find("job1").server == ""
-    assert pools.capacity("", pools.spaces(), own_only=True) == (POOL_BYTES, POOL_BYTES - 60)
     # The others would have it, and a job's files would be reached on one node only.
-    assert not pools.has_room(request("job2", 60), [])
+    assert not pools.has_room(request("job2", 60), [], own)
     with pytest.raises(FullError, match="none of ssd1 has room"):
-        pool.reservations.create(request("job2", 60), queues=False)
+        pool.reservations.create(request("job2", 60), queues=False, on=own.on)
+    # Where nodes see files of all servers, of which one lacks an agent now.
+    assert pools.has_room(request("job2", 60), [], Reach())
+    without = {"ssd3": "no agent runs on server ssd3"}
+    assert not pools.has_room(request("job2", 60), [], Reach(without=without))
+    with pytest.raises(FullError, match="has 50 B of 300 B free"):
+        pool.reservations.create(request("job2", 60), queues=False, without=without)
+    pool.reservations.create(request("job2", 60), queues=False)
+    assert pool.reservations.find("job2").server == "ssd3"
+
+
+def test_room_that_was_promised_is_not_promised_again(pool: Pool) -> None:
+    """Each of the three servers has room for one more of them."""
+    pools = pool.reservations.pools
+    promised = [Held("", "", 7, 60)] * 2
+    assert pools.has_room(request("job", 60), promised, Reach())
+    assert not pools.has_room(request("job", 60), [*promised, Held("", "", 7, 60)], Reach())
+
+
+def test_a_setup_that_was_begun_waits_for_its_own_server(pool: Pool) -> None:
+    pools = pool.reservations.pools
+    pool.reservations.create(request("job", 90), queues=False, on=["ssd2"])
+    assert pools.has_room(request("job", 90), [], Reach())
+    assert not pools.has_room(request("job", 90), [], Reach(without={"ssd2": "no agent runs on server ssd2"}))
+    # One that was begun goes on where it is, also where nothing new would come to lie.
+    assert pool.reservations.create(request("job", 90), queues=False, without={"ssd2": "no agent"}).name == "job"
+    pool.named("ssd2").away = True
+    assert not pools.has_room(request("job", 90), [], Reach())
 
 
 def test_a_name_is_taken_in_the_whole_pool(pool: Pool) -> None:

@@ -19,6 +19,7 @@ from forebay.records import ServerInfo
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.manager.core.pools.servers import Servers
@@ -32,10 +33,18 @@ from tests.support.randomness import TEST_SEED
 
 
 class _Server:
-    """One that is there, with nothing in its pool taken."""
+    """One that is there, with nothing in its pool taken but what a test says."""
+
+    def __init__(self, size_bytes: int = 1 << 40, taken_bytes: int = 0, uuid: str = "") -> None:
+        self._size_bytes = size_bytes
+        self._taken_bytes = taken_bytes
+        self._uuid = uuid
 
     def server(self) -> ServerInfo:
-        return ServerInfo("1", "/", 1, 1, 1 << 40, 0, 1, 0, 0, "", 1)
+        return ServerInfo("1", "/", 1, 1, self._size_bytes, self._taken_bytes, 1, 0, 0, self._uuid, 1)
+
+    def reservations(self, **_: bool) -> list[Any]:
+        return []
 
     def close(self) -> None:
         pass
@@ -50,7 +59,14 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def slurm_files_of(root: Path, database: Database) -> SlurmFiles:
     root.mkdir(exist_ok=True)
     pools = Pools(database, Servers(database, lambda _address: cast(Any, _Server())), PoolSettings())
-    return SlurmFiles(root, SlurmSettings(), database, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation})
+    return SlurmFiles(
+        root,
+        SlurmSettings(),
+        database,
+        pools,
+        lambda job: {"FOREBAY_RESERVATION": job.reservation},
+        lambda _pool: Reach(),
+    )
 
 
 def told(root: Path) -> tuple[Any, ...]:
@@ -136,8 +152,34 @@ def test_tables_that_took_long_do_not_replace_newer_ones(
     assert told(tmp_path / "kept") == told(tmp_path / "fresh")
 
 
+@pytest.mark.parametrize(
+    ("reach", "free", "quantity", "largest"),
+    [
+        (Reach(), 2 + 1, 6 + 3, 6),  # of each server whole units; half a unit is left on both
+        (Reach(without={"ssd2": "no agent runs there"}), 2, 6 + 3, 6),
+        (Reach(("ssd2",)), 1, 3, 3),
+    ],
+)
+def test_what_is_free_is_what_servers_can_have(
+    tmp_path: Path, database: Database, reach: Reach, free: int, quantity: int, largest: int
+) -> None:
+    unit = 24 << 20  # with the share for streams
+    at = {"": _Server(6 * unit, 4 * unit - unit // 2), "node2:7460": _Server(3 * unit, 2 * unit - unit // 2, "r2")}
+    servers = Servers(database, lambda address: cast(Any, at[address]), "node1:7460")
+    servers.join("ssd2", "node2:7460")
+    pools = Pools(database, servers, PoolSettings())
+    (tmp_path / "root").mkdir()
+    files = SlurmFiles(tmp_path / "root", SlurmSettings(), database, pools, lambda _: {}, lambda _: reach)
+    files.refresh(at_leisure=True)
+    known = files.pools["forebay"]
+    assert (known.free, known.quantity, known.largest) == (free, quantity, largest)
+    assert largest * (16 << 20) == known.largest_bytes
+    nodes = [line.split() for line in told(tmp_path / "root")[2].partition("== nodes\n")[2].splitlines()[1:3]]
+    assert [words[0] for words in nodes if len(words) == 8] == [server.name for server in known.servers]
+
+
 def test_names_in_tables_move_no_cursor_and_forge_no_row() -> None:
-    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m")
+    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m", "node1")
     tables = status_tables([], [session], [])
     assert r"17\x0a18\x1b[2J" in tables["sessions"]
     assert r"na\u202eme" in tables["instances"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import InvalidArgumentError, StorageError
-from forebay.workflows.slurm.namespaces import make_namespaces, private_folder
+from forebay.workflows.files.namespaces import make_namespaces, private_folder
 from forebay.workflows.slurm.node_names import parse_node_names
 from tests.support.mounted import silent_mount
 from tests.support.staging_server import forebayd

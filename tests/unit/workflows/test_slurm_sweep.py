@@ -18,7 +18,6 @@ from forebay.manager.records import JobRow, JobState
 from forebay.workflows.files.agent_calls import AgentAwayError
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable
-from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
@@ -61,10 +60,10 @@ def jobs(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         job = JobTable(database).add(token, 1000, 1000, 1 << 24, {})
         JobTable(database).change(job.id, state=JobState.RUNNING)
     pools = SimpleNamespace(settings=SimpleNamespace(pools={}))
-    reservations = SimpleNamespace(pools=pools, is_here=lambda _: True)
+    servers = SimpleNamespace(own=SimpleNamespace(incarnation=lambda: (1, 1)))
+    reservations = SimpleNamespace(pools=pools, servers=servers)
     return SlurmJobs(
         database,
-        cast(ServerLink, SimpleNamespace()),
         StageSupervisor(database, tmp_path),
         cast(Reservations, reservations),
         cast(Attachments, SimpleNamespace(table=None)),
@@ -90,18 +89,22 @@ def test_a_sweep_goes_on_past_a_job_that_cannot_be_ended(jobs: SlurmJobs, caplog
     assert "job 17 is looked at again later: its node cannot be fenced" in caplog.text
 
 
-def test_a_sweep_goes_on_past_a_job_whose_files_another_server_shows_and_that_has_no_agent(
-    jobs: SlurmJobs, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "failure", [AgentAwayError("no agent runs on server ssd2"), DisconnectedError("server ssd2 cannot be reached")]
+)
+def test_a_sweep_goes_on_past_a_job_whose_home_is_another_server_and_away(
+    jobs: SlurmJobs, caplog: pytest.LogCaptureFixture, failure: ForebayError
 ) -> None:
-    ending = end_with(jobs, AgentAwayError("no agent runs on server ssd2"))
+    ending = end_with(jobs, failure)
     with caplog.at_level(logging.WARNING):
         asyncio.run(jobs.sweep())
     assert ending.ended == ["16", "18"]
-    assert "job 17 is looked at again later: no agent runs on server ssd2" in caplog.text
+    assert f"job 17 is looked at again later: {failure.what}" in caplog.text
 
 
 def test_a_sweep_without_the_server_ends_at_the_first_job_that_needs_it(jobs: SlurmJobs) -> None:
     ending = end_with(jobs, DisconnectedError("the server is away"))
+    jobs._reservations.servers.own.incarnation = lambda: None  # type: ignore[method-assign]
     with pytest.raises(DisconnectedError):
         asyncio.run(jobs.sweep())
     assert ending.ended == ["16"]

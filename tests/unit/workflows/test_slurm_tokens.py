@@ -18,16 +18,23 @@ import pytest
 
 from forebay.errors import InvalidArgumentError, PermissionDeniedError
 from forebay.manager.records import JobRow, JobState
-from forebay.workflows.manager.core.pools.server_link import ServerLink
+from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.settings import SlurmSettings
 
 
 class Link:
-    """A server that remembers which tokens were revoked, and does not know the token "unknown"."""
+    """The home of all reservations: it remembers which tokens were revoked, and does not know the token "unknown"."""
 
     def __init__(self) -> None:
         self.revoked: list[str] = []
+        self.address = ""  #: "": it is the manager's own server
+
+    def home_of(self, _name: str) -> Link:
+        return self
+
+    def address_of(self, _name: str) -> str:
+        return self.address
 
     @contextlib.contextmanager
     def admin(self) -> Iterator[Any]:
@@ -64,7 +71,7 @@ def link() -> Link:
 @pytest.fixture
 def tokens(tmp_path: Path, link: Link) -> Tokens:
     settings = SlurmSettings(server="node7:7460", token_days=3600 / 86400)
-    return Tokens(tmp_path, settings, cast("ServerLink", link))
+    return Tokens(tmp_path, settings, cast(Reservations, link))
 
 
 def test_a_token_lies_in_a_file_that_only_its_user_may_read(tokens: Tokens, tmp_path: Path) -> None:
@@ -77,6 +84,12 @@ def test_a_token_lies_in_a_file_that_only_its_user_may_read(tokens: Tokens, tmp_
     assert stat.S_IMODE(file.stat().st_mode) in (0o600, 0o640)
     assert stat.S_IMODE(file.with_name("17.1.made").stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o711
+
+
+def test_on_another_server_its_programs_connect_there(tokens: Tokens, link: Link) -> None:
+    link.address = "node8:7460"
+    tokens.make(row(), "job17")
+    assert tokens.variables(row(), "job17")["FOREBAY_SERVER"] == "node8:7460"
 
 
 def test_a_job_without_streams_of_its_own_gets_none(tokens: Tokens, tmp_path: Path) -> None:
@@ -107,7 +120,7 @@ def test_all_that_were_made_are_revoked(tokens: Tokens, link: Link) -> None:
     list_of_all = file.with_name("17.1.made")
     list_of_all.write_text("unknown\n" + list_of_all.read_text())
     for _ in range(2):
-        tokens.void(row(), revoke=True)
+        tokens.void(row(), "mesh")
         assert link.revoked == made
         assert list(file.parent.iterdir()) == []
 
@@ -115,7 +128,7 @@ def test_all_that_were_made_are_revoked(tokens: Tokens, link: Link) -> None:
 def test_with_the_reservation_nothing_is_left_to_revoke(tokens: Tokens, link: Link) -> None:
     tokens.make(row(), "job17")
     file = Path(tokens.variables(row(), "job17")["FOREBAY_TOKEN_FILE"])
-    tokens.void(row(), revoke=False)
+    tokens.void(row(), "")
     assert link.revoked == []
     assert list(file.parent.iterdir()) == []
 

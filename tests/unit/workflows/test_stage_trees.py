@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import StorageError
-from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
 from forebay.manager.records import ReservationRow
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.stage_trees import StageTrees
@@ -91,6 +91,11 @@ def test_stages_share_a_mount_which_goes_with_the_last(trees: StageTrees, mounts
     assert mounts.mounted == []
     assert shown.open == set()
     assert list((mounts.folder / ".mounts").iterdir()) == []
+
+
+def test_files_that_match_are_mounted_too(trees: StageTrees) -> None:
+    job = MatchedFilesJob("far", "run", "/tmp/out", match="*", complete="rename", follow=True)
+    assert trees.hold(job, USER) is not None
 
 
 @pytest.mark.parametrize("job", [StepsJob("far/flow", "/tmp/out"), FilesJob("near", "a", "/tmp/a", inward=False)])

@@ -279,6 +279,44 @@ TEST_F(MemberShareTest, a_fence_is_answered_when_no_write_is_under_way_any_more)
   EXPECT_EQ(home.answer(request).type, MessageType::done);
 }
 
+TEST_F(MemberShareTest, who_maps_is_told_as_long_as_somebody_keeps_the_file_open) {
+  fabric::Permit mapping = permit();
+  mapping.presence = 7;
+  std::vector<Descriptor> kept;
+  {
+    RawClient client = connect();
+    Message answer = show(client, mapping);
+    ASSERT_EQ(answer.type, MessageType::member_opened);
+    ASSERT_EQ(answer.descriptors.size(), 1U);
+    kept.push_back(std::move(answer.descriptors.front()));
+    mapping.presence = 8;
+    answer = show(client, mapping);
+    ASSERT_EQ(answer.descriptors.size(), 1U);
+    EXPECT_EQ(look()->shares.at(0)->presences, (std::vector<std::uint64_t>{7, 8}));
+  }
+  // Neither its connection nor this server counts, but the file alone.
+  EXPECT_EQ(look()->shares.at(0)->presences, std::vector<std::uint64_t>{7});
+  restart();
+  EXPECT_EQ(look()->shares.at(0)->presences, std::vector<std::uint64_t>{7});
+  kept.clear();
+  EXPECT_TRUE(look()->shares.at(0)->presences.empty());
+}
+
+TEST_F(MemberShareTest, of_one_user_so_many_map_and_no_more) {
+  fabric::Permit mapping = permit();
+  RawClient client = connect();
+  std::vector<Descriptor> kept;
+  for (mapping.presence = 1; mapping.presence <= 256; ++mapping.presence) {
+    Message answer = show(client, mapping);
+    ASSERT_EQ(answer.descriptors.size(), 1U) << mapping.presence;
+    kept.push_back(std::move(answer.descriptors.front()));
+  }
+  EXPECT_EQ(RawClient::failure(show(client, mapping)), ErrorCode::no_space);
+  kept.pop_back();
+  EXPECT_EQ(look()->shares.at(0)->presences.size(), 255U);
+  EXPECT_EQ(show(client, mapping).type, MessageType::member_opened);
+}
+
 TEST_F(MemberShareTest, only_an_administrator_speaks_for_a_home) {
   fabric::PoolClaims user = claims();
   RawClient client = admitted(made_of(user));

@@ -8,10 +8,10 @@ has this one: the emptiest have the most together, and the emptiest of all has t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-__all__ = ["Placement", "PlacementRequest", "ServerSpace", "Share", "dealt_bytes", "emptied", "place"]
+__all__ = ["Placement", "PlacementRequest", "Reach", "ServerSpace", "Share", "dealt_bytes", "emptied", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,23 @@ class ServerSpace:
     refuses: str = ""  #: why it takes nothing new, for people: it is drained, away; "": it takes something
     homes: int = 0  #: how many reservations have their home there
     reservations: int = 0  #: how many have something there, homes too
+    is_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where something may lie, whatever is free there."""
+
+    on: tuple[str, ...] = ()  #: only on these servers; empty: on any
+    without: Mapping[str, str] = field(default_factory=dict)  #: servers that cannot have it now, and why, for people
+
+    def of(self, servers: Iterable[ServerSpace]) -> list[ServerSpace]:
+        """The same servers: those refuse, too, that cannot have it now."""
+        return [replace(server, refuses=server.refuses or self.without.get(server.name, "")) for server in servers]
+
+    def allows(self, server: str) -> bool:
+        """It may lie there, now or later."""
+        return not self.on or server in self.on
 
 
 @dataclass(frozen=True, slots=True)

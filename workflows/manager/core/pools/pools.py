@@ -8,12 +8,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forebay.errors import NoSpaceError
-from forebay.manager.records import Drain, QueuePlace, QueueRow, ReservationRow
+from forebay.manager.records import Drain, QueuePlace, QueueRow, ReservationRow, ReservationState
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
-from forebay.workflows.manager.core.pools.placement import Placement, ServerSpace, dealt_bytes
+from forebay.workflows.manager.core.pools.placement import (
+    Placement,
+    PlacementRequest,
+    Reach,
+    ServerSpace,
+    dealt_bytes,
+    emptied,
+    place,
+)
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
@@ -39,26 +47,29 @@ class Pools:
         """When the manager has come up: nobody who waits could be heard before."""
         self._queue.greet_all()
 
-    def check(self, request: ReservationRow, *, queues: bool, on: Sequence[str] = (), servers: int = 0) -> Placement:
+    def check(
+        self, request: ReservationRow, *, queues: bool, reach: Reach | None = None, servers: int = 0
+    ) -> Placement:
         """Where the reservation may be made now; raises as `admit` does.
 
         Parameters
         ----------
-        on : sequence of str
-            Only on these servers; empty: on any.
+        reach : Reach, optional
+            Where alone; None: anywhere.
         servers : int
-            On how many; 0: on all that `on` names, else on one.
+            On how many; 0: on all that `reach` names, else on one.
         """
+        reach = reach or Reach()
         who = Who.of(request.owner_uid)
         if request.account:
             self.settings.account(request.account).check_has(who)
         waiting = self.queue() if queues else []
         before = next((number for number, row in enumerate(waiting) if row.name == request.name), len(waiting))
         return admit(
-            _spread(_ask(request, who), servers, on),
+            _spread(_ask(request, who), servers, reach.on),
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
-            servers=self.spaces(),
+            servers=reach.of(self.spaces()),
             before=waiting[:before],
         )
 
@@ -67,27 +78,50 @@ class Pools:
         ask = _spread(_ask(request, Who.of(request.owner_uid)), servers, ())
         return dealt_bytes(ask.placement(), ask.granularity_bytes(self.settings.pool(request.pool)))
 
-    def has_room(self, request: ReservationRow, also: Iterable[Held]) -> bool:
-        """The reservation of a scheduler's job, on the manager's own server, could be made now, beside what is held and
-        what `also` will be there.
+    def has_room(self, request: ReservationRow, also: Iterable[Held], reach: Reach) -> bool:
+        """The reservation of a scheduler's job could be made now, beside what is held and what `also` will be there.
+        One that was begun goes on where it is.
         """
         later = list(also)
-        return self._would_admit(request, [*self._database.held(), *later], [*self._database.held(server=""), *later])
+        spaces = self._spaces_by_books(reach)
+        known = self._database.reservation(request.name)
+        if known is not None:
+            name = known.server or server_name()
+            if known.state is ReservationState.PRESENT:
+                return any(space.name == name and not space.is_away and name not in reach.without for space in spaces)
+            reach = Reach((name,))
+        for alike in later:
+            pool = self.settings.pools.get(alike.pool) or self.settings.pools[""]
+            if placed := place(spaces, PlacementRequest(alike.size_bytes, on=reach.on), pool.granularity_bytes):
+                (share,) = placed.shares
+                spaces = [
+                    replace(space, free_bytes=space.free_bytes - share.size_bytes * (space.name == share.server))
+                    for space in spaces
+                ]
+        return self._would_admit(request, [*self._database.held(), *later], spaces, reach)
 
-    def check_ever(self, request: ReservationRow) -> None:
-        """NoSpaceError if there never will be room for that: it is larger than the pool, the server or a quota."""
-        self._would_admit(request, [], [])
+    def check_ever(self, request: ReservationRow, reach: Reach) -> None:
+        """NoSpaceError if there never will be room for that: it is larger than the pool, each server or a quota."""
+        self._would_admit(request, [], emptied(self.spaces()), reach)
 
-    def _would_admit(self, request: ReservationRow, held: list[Held], held_there: list[Held]) -> bool:
-        """Whether there is room on the own server beside what is held by the manager's own books."""
-        own, *others = self.spaces()
-        free_bytes = own.capacity_bytes - sum(alike.count * alike.size_bytes for alike in held_there)
+    def _spaces_by_books(self, reach: Reach) -> list[ServerSpace]:
+        """What is free by the manager's own books, which know what is being made."""
+        own, *others = reach.of(self.spaces())
+        found = []
+        for key, space in (("", own), *((space.name, space) for space in others)):
+            held_bytes = sum(alike.count * alike.size_bytes for alike in self._database.held(key))
+            found.append(replace(space, free_bytes=space.capacity_bytes - held_bytes))
+        return found
+
+    def _would_admit(
+        self, request: ReservationRow, held: list[Held], spaces: Sequence[ServerSpace], reach: Reach
+    ) -> bool:
         try:
             admit(
-                replace(_ask(request, Who.of(request.owner_uid)), on=(own.name,) if others else ()),
+                replace(_ask(request, Who.of(request.owner_uid)), on=reach.on),
                 settings=self.settings,
                 holdings=Holdings(self.settings, held),
-                servers=[replace(own, free_bytes=free_bytes), *others],
+                servers=spaces,
                 before=[],
             )
         except FullError:
@@ -160,24 +194,18 @@ class Pools:
             estimate_ns=None if refusing else estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
         )
 
-    def capacity(self, pool: str, spaces: Sequence[ServerSpace], *, own_only: bool = False) -> tuple[int, int]:
+    def capacity(self, pool: str, spaces: Sequence[ServerSpace]) -> tuple[int, int]:
         """What a pool has, and what of it may be had: nothing on servers that are drained or away.
 
         Parameters
         ----------
         spaces : sequence of ServerSpace
-            All servers, the manager's own first.
-        own_only : bool
-            Of that one alone, where jobs of a scheduler lie.
+            All servers.
         """
-        meant = spaces[:1] if own_only else spaces
-        in_all_bytes = self.settings.capacity_bytes(pool, sum(space.capacity_bytes for space in spaces))
-        whole = in_all_bytes
-        if own_only and len(spaces) > 1:
-            whole = min(whole, spaces[0].capacity_bytes)
-        free = sum(space.free_bytes for space in meant if not space.refuses)
+        whole = self.settings.capacity_bytes(pool, sum(space.capacity_bytes for space in spaces))
+        free = sum(space.free_bytes for space in spaces if not space.refuses)
         if free and self.settings.decides:
-            free = min(free, in_all_bytes - Holdings(self.settings, self._database.held()).of_pool(pool))
+            free = min(free, whole - Holdings(self.settings, self._database.held()).of_pool(pool))
         return whole, max(0, free)
 
     def waiting_bytes(self, pool: str) -> int:

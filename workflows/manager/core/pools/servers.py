@@ -282,7 +282,7 @@ class Servers:
             capacity_bytes = self._capacities.get(name, 0)
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.away_since(name) or time.time()))
             refuses = f"server {shown} is away since {since} and makes no reservations"
-            return ServerSpace(shown, capacity_bytes, 0, refuses, homes.get(name, 0))
+            return ServerSpace(shown, capacity_bytes, 0, refuses, homes.get(name, 0), is_away=True)
         self._capacities[name] = info.pool_bytes
         drain = self.drains.of(shown)
         refuses = "" if drain is None else drain.text
@@ -413,6 +413,10 @@ class Servers:
             yield self.root_uuid(""), server_name(), self.address
         for server in self.others():
             yield server.root_uuid, server.name, server.address
+
+    def address_of(self, row: ReservationRow) -> str:
+        """HOST:PORT of the reservation's server, for clients on other nodes; "": it is the own one, or is not known."""
+        return next((server.address for server in self.others() if server.name == row.server), "")
 
     def of(self, row: ReservationRow) -> ServerLink:
         """The way to the reservation's server, which is its home."""

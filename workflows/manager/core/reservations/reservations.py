@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from forebay.errors import (
@@ -35,9 +35,10 @@ from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_table import JobTable, is_name_of_a_job
 from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.admission import FullError
-from forebay.workflows.manager.core.pools.placement import Placement
+from forebay.workflows.manager.core.pools.placement import Placement, Reach
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.pools import Pools
+from forebay.workflows.manager.core.pools.server_link import ServerLink
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.in_use import refuse_if_written
@@ -79,7 +80,13 @@ class Reservations:
             raise PermissionDeniedError("such names are those of Slurm's jobs; choose another one", where)
 
     def create(
-        self, request: ReservationRow, *, queues: bool = True, on: Sequence[str] = (), servers: int = 0
+        self,
+        request: ReservationRow,
+        *,
+        queues: bool = True,
+        on: Sequence[str] = (),
+        without: Mapping[str, str] | None = None,
+        servers: int = 0,
     ) -> ReservationInfo:
         """Creates the reservation; idempotent.
 
@@ -89,6 +96,8 @@ class Reservations:
             Whoever came before and waits for space is first. Not for a scheduler, which has a queue of its own.
         on : sequence of str
             Only on these servers; empty: on any that has room.
+        without : mapping, optional
+            Not on these servers, and why, for people. One that was begun goes on where it is.
         servers : int
             On how many it is to lie; 0: on all that `on` names, else on one.
 
@@ -116,8 +125,10 @@ class Reservations:
                 with self._admission:
                     if known is None and queues:
                         self._check_count(request.owner_uid)
-                    where = self._where(known, on, queues=queues)
-                    placement = self.pools.check(request, queues=queues, on=where, servers=servers)
+                    reach = Reach(tuple(on), without or {})
+                    if known is not None and self.servers.others():
+                        reach = Reach((known.server or server_name(),))
+                    placement = self.pools.check(request, queues=queues, reach=reach, servers=servers)
                     request = self._placed(request, placement)
                     self._database.put_reservation(replace(request, state=ReservationState.CREATING))
             try:
@@ -180,16 +191,6 @@ class Reservations:
             with contextlib.suppress(NotFoundError):
                 return self.info(request.name)
         return self._changes.create(request)
-
-    def _where(self, known: ReservationRow | None, on: Sequence[str], *, queues: bool) -> Sequence[str]:
-        """On which servers alone it may lie: what was begun goes on where it was, and files of jobs are reached on the
-        manager's node only.
-        """
-        if not self.servers.others():
-            return on
-        if known is not None:
-            return [known.server or server_name()]
-        return on if queues else [server_name()]
 
     def _check_count(self, owner_uid: int) -> None:
         """NoSpaceError if the user has as many reservations as one may."""
@@ -333,9 +334,18 @@ class Reservations:
 
     def info(self, name: str) -> ReservationInfo:
         """As its server knows it; NotFoundError if it has none, DisconnectedError if it is away."""
-        known = self._database.reservation(name)
-        with self.servers.link("" if known is None else known.server).admin() as admin:
+        with self.home_of(name).admin() as admin:
             return admin.reservation(name)
+
+    def home_of(self, name: str) -> ServerLink:
+        """The way to the server with the reservation of this name, or that would know it."""
+        known = self._database.reservation(name)
+        return self.servers.own if known is None else self.servers.of(known)
+
+    def address_of(self, name: str) -> str:
+        """HOST:PORT of its home, for clients on other nodes; "": it is the manager's own server."""
+        known = self._database.reservation(name)
+        return "" if known is None else self.servers.address_of(known)
 
     def check_stages_here(self, job: Job) -> None:
         """UnsupportedError if the job moves files of a reservation that another server of the pool has, and no driver
@@ -343,11 +353,6 @@ class Reservations:
         """
         if not isinstance(job, StepsJob):
             self.check_files_here(job.reservation, follows=isinstance(job, MatchedFilesJob))
-
-    def is_here(self, name: str) -> bool:
-        """No other server of the pool is the home of a reservation of this name."""
-        known = self._database.reservation(name)
-        return known is None or not known.server
 
     def check_files_here(self, name: str, *, follows: bool = False) -> None:
         """UnsupportedError if stages do not reach the reservation's files: another server of the pool has them."""

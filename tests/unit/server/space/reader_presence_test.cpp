@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "staging-servers/readers/reader_presence.h"
+#include "staging-servers/space/reader_presence.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "readers/reader_presence.h"
+#include "space/reader_presence.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -33,8 +33,8 @@ std::optional<std::uint64_t> hexadecimal(std::string_view text) {
 
 }  // namespace
 
-Result<ReaderPresence> ReaderPresence::open(const std::string& root) {
-  ReaderPresence presence(root + "/readers");
+Result<ReaderPresence> ReaderPresence::open(const std::string& folder) {
+  ReaderPresence presence(folder + "/readers");
   if (::mkdir(presence.directory_.c_str(), 0700) != 0 && errno != EEXIST)
     return system_error(errno, "cannot make the directory of readers", presence.directory_);
   return presence;
@@ -65,6 +65,14 @@ std::map<ReaderPresence::GroupRank, std::uint64_t> ReaderPresence::ranks() const
     const auto rank = hexadecimal(std::string_view(text + 17, 8));
     if (session && group && rank) found.emplace(GroupRank(*group, static_cast<std::uint32_t>(*rank)), *session);
   }
+  return found;
+}
+
+std::set<std::uint64_t> ReaderPresence::sessions() const {
+  std::set<std::uint64_t> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored))
+    if (const auto session = hexadecimal(entry.path().filename().string())) found.insert(*session);
   return found;
 }
 

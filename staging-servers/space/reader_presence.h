@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a reader from before a restart still exists. Each reader's client keeps a descriptor of an empty file in
 // ROOT/readers on which the server took a shared lock. The kernel releases the lock when the reader and the steps that
-// it holds are closed, even if no server runs at that moment. Forked children keep it as they keep the views.
+// it holds are closed, even if no server runs at that moment. Forked children keep it as they keep the views. The same
+// in the folder of a reservation's share, for readers on this node whose home is another server.
 #pragma once
 
 #include <sys/types.h>
@@ -21,8 +22,8 @@ namespace forebay::server {
 
 class ReaderPresence {
  public:
-  /// Makes ROOT/readers if need be.
-  static Result<ReaderPresence> open(const std::string& root);
+  /// Makes FOLDER/readers if need be.
+  static Result<ReaderPresence> open(const std::string& folder);
 
   /// A rank of a reader group: the group's number, and the rank.
   using GroupRank = std::pair<std::uint64_t, std::uint32_t>;
@@ -32,6 +33,8 @@ class ReaderPresence {
   Descriptor admit(std::uint64_t session, const std::optional<GroupRank>& rank = {}) const;
   /// The sessions of all ranks of groups that have a file, also of those that are gone.
   std::map<GroupRank, std::uint64_t> ranks() const;
+  /// All that have a file, also of those that are gone.
+  std::set<std::uint64_t> sessions() const;
   /// The session has ended.
   void forget(std::uint64_t session) const;
 

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from forebay.errors import StorageError
+from forebay.errors import InvalidArgumentError, StorageError
 
 __all__ = ["make_namespaces", "make_private_folders", "private_folder", "striped_folder"]
 
 _PRIVATE = "private"
+#: Numbers of jobs and names of nodes, which come from another server where the reservation's home is not the manager's.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -44,6 +47,8 @@ def make_namespaces(
     ------
     StorageError
         One cannot be made, or something else has its name.
+    InvalidArgumentError
+        A name is none of a job or node.
     """
     owner = (uid, gid)
     try:
@@ -74,6 +79,8 @@ def _failure(error: OSError, files: Path) -> StorageError:
 
 
 def _make(parent: int, name: str, owner: tuple[int, int], mode: int) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidArgumentError(f"{name[:80]!r} is no name of a job or node")
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
     with _opened(name, parent) as folder:
