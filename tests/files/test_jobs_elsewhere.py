@@ -118,7 +118,8 @@ def test_a_job_lives_on_another_server_from_setup_to_teardown(pool: AgentPool, f
         assert done.returncode == 0, done.stderr
         assert pool.put(3, reservation, pool.exports(reservation)["node3"], "three", "40")
         # The manager's root, where the token lies, is hidden from this node.
-        shutil.copy(variables["FOREBAY_TOKEN_FILE"], folder / "token")
+        shutil.copyfile(variables["FOREBAY_TOKEN_FILE"], folder / "token")
+        os.chmod(folder / "token", 0o600)
         os.chown(folder / "token", pool.uid, pool.gid)
         token = {key: variables[key] for key in ("FOREBAY_SERVER", "FOREBAY_RESERVATION")}
         token["FOREBAY_TOKEN_FILE"] = str(folder / "token")
