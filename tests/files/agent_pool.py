@@ -354,8 +354,8 @@ class AgentPool:
     def report(self, job: int, node: int, state: str) -> bool:
         """A node says what has become of its files; whether it is fenced."""
         with self.manager() as manager:
-            run = manager.files_on_node(str(job), f"node{node}")["run"]
-            return bool(manager.report_node(str(job), run, f"node{node}", state, "a test")["fenced"])
+            run = manager.files_on_node(str(job), f"node{node}").run
+            return manager.report_node(str(job), run, f"node{node}", state, "a test").fenced
 
     def operations(self) -> list[int]:
         """Processes that carry out an operation of a driver at the home."""

@@ -13,10 +13,18 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError, UnsupportedError
-from forebay.manager.records import JobRow, JobState, ReservationRow
+from forebay.manager.records import (
+    JobMount,
+    JobRow,
+    JobState,
+    NodeAnswer,
+    NodeAnswerState,
+    NodeReported,
+    ReservationRow,
+    SiteMount,
+)
 from forebay.records import Finding, ReservationInfo, Severity
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.namespaces import make_namespaces
@@ -229,27 +237,28 @@ class JobFiles:
         in_use = [row for row in self._table.of_reservation(reservation_id) if self._is_in_use(row)]
         return any((job := self._jobs.numbered(row.job_id)) is not None and job.owner_uid == uid for row in in_use)
 
-    def answer(self, token: str, node: str) -> dict[str, Any]:
-        """What a node mounts for a job. `state`: "none": nothing. "wait": ask again. "mount": these.
+    def answer(self, token: str, node: str) -> NodeAnswer:
+        """What a node mounts for a job.
 
         Raises
         ------
         PermissionDeniedError
             Slurm has not listed the node for this job.
         """
+        nothing = NodeAnswer(NodeAnswerState.NONE)
         job = self._jobs.current(token)
         if job is None or job.state.is_final:
-            return {"state": "none"}
+            return nothing
         directives = Directives.from_json(job.directives)
         if not self.shown_of(job, directives):
-            return {"state": "none"}
+            return nothing
         if job.state in _BEFORE_RUN:
-            return {"state": "wait"}
+            return NodeAnswer(NodeAnswerState.WAIT)
         if job.state is not JobState.RUNNING:
-            return {"state": "none"}  # it was cancelled just now, which is no fault of the node
+            return nothing  # it was cancelled just now, which is no fault of the node
         of_job = self._table.of_job(job.id)
         if not of_job:
-            return {"state": "none"}  # a persistent reservation was made when the job had begun without it
+            return nothing  # a persistent reservation was made when the job had begun without it
         rows = [row for row in of_job if row.node == node]
         if not rows:
             raise PermissionDeniedError(f"Slurm did not list node {node[:80]} for job {token}")
@@ -262,45 +271,36 @@ class JobFiles:
         there = {row.id for row in self._database.reservations_of_ids(row.reservation_id for row in rows)}
         rows = [row for row in rows if row.reservation_id in there]
         if not rows:
-            return {"state": "none"}
+            return nothing
         striped = self.id_of(job.reservation) if job.reservation else ""
-        return {
-            "state": "mount",
-            "run": job.run,
-            "uid": job.owner_uid,
-            "gid": job.owner_gid,
-            "striped": striped if any(row.reservation_id == striped for row in rows) else "",
-            "private": directives.private,
-            "mounts": [self._mount_of(row) for row in rows],
-        }
+        return NodeAnswer(
+            NodeAnswerState.MOUNT,
+            run=job.run,
+            uid=job.owner_uid,
+            gid=job.owner_gid,
+            striped=striped if any(row.reservation_id == striped for row in rows) else "",
+            private=directives.private,
+            mounts=tuple(self._mount_of(row) for row in rows),
+        )
 
-    def _mount_of(self, row: JobNodeRow) -> dict[str, Any]:
-        """What the node mounts; for a site's engine also what its command is told."""
+    def _mount_of(self, row: JobNodeRow) -> JobMount:
         reservation = next(iter(self._database.reservations_of_ids([row.reservation_id])), None)
-        mount = {
-            "id": row.reservation_id,
-            "source": row.source,
-            "port": row.port,
-            "tree": row.tree,
-            "home": "" if reservation is None else reservation.server,
-        }
+        site = None
         if reservation is not None and self._driver_of(reservation) == "commands":
             assert self.engines is not None
-            mount["site"] = {
-                "incarnation": self.engines.incarnation,
-                "capacity_bytes": reservation.files_bytes,
-                "state": self.engines.site_state(row.reservation_id),
-            }
-        return mount
+            state = self.engines.site_state(row.reservation_id)
+            site = SiteMount(self.engines.incarnation, reservation.files_bytes, state)
+        home = "" if reservation is None else reservation.server
+        return JobMount(row.reservation_id, row.source, row.port, row.tree, home, site)
 
     def user_of(self, token: str) -> int | None:
         """Whose job it is; None: there is none of this number."""
         job = self._jobs.current(token)
         return None if job is None else job.owner_uid
 
-    def report(self, token: str, run: int, node: str, state: str, reason: str) -> dict[str, Any]:
+    def report(self, token: str, run: int, node: str, state: str, reason: str) -> NodeReported:
         """What a node says of itself: "mounted", "failed", "clean" or "unclean". An unclean one is fenced when this
-        returns. `fenced`: it was not clean in time, whatever it says now.
+        returns.
 
         Raises
         ------
@@ -324,7 +324,7 @@ class JobFiles:
                 else:
                     self._table.change(now, JobNodeState.MOUNTED if state == "mounted" else now.state, reason)
         assert job is not None
-        return {"fenced": any(row.state is JobNodeState.FENCED for row in self._of(job) if row.node == node)}
+        return NodeReported(any(row.state is JobNodeState.FENCED for row in self._of(job) if row.node == node))
 
     def settle(self, job: JobRow) -> list[str]:
         """Takes the ways in of all of the job's nodes away. When it returns, the job's files change no more but by the

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -21,13 +22,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from forebay.errors import BusyError, ForebayError, NotFoundError, PermissionDeniedError, StorageError
 from forebay.fail_point import fail_point
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
+from forebay.manager.records import JobMount, NodeAnswer, NodeAnswerState
 from forebay.workflows.files.commands.site_mounts import SiteWanted
 from forebay.workflows.files.namespaces import private_folder, striped_folder
 from forebay.workflows.files.node_mounts import NodeMounts, NotServedError, Wanted
@@ -99,16 +101,16 @@ class NodeFiles:
         deadline = time.monotonic() + self.settings.begin_seconds_max
         signal.alarm(round(self.settings.begin_seconds_max + _REPORT_SECONDS) + 2 * _GRACE_SECONDS)
         answer = self._answer(job, deadline)
-        if answer is None or answer["state"] == "none":
+        if answer is None or answer.state is NodeAnswerState.NONE:
             return []
         self.mounts.prepare()
         not_served = ""
         try:
             self._keep_answer(job, answer)  # before anything is mounted: the epilog knows of it, whatever happens
             fail_point("node.begin.answer")
-            for mount in answer["mounts"]:
+            for mount in answer.mounts:
                 try:
-                    with self.mounts.turn(mount["id"], deadline):
+                    with self.mounts.turn(mount.id, deadline):
                         self.mounts.mount(self._wanted(mount), deadline)
                 except (NotServedError, BusyError) as error:
                     not_served = error.what
@@ -139,12 +141,12 @@ class NodeFiles:
         if answer is None:  # the node was started anew, or the prolog found nothing
             return []
         removed = self._remove_links(job)
-        mounted = [mount["id"] for mount in answer["mounts"] if self.mounts.is_there(mount["id"])]
+        mounted = [mount.id for mount in answer.mounts if self.mounts.is_there(mount.id)]
         # The kernel tells once that something could not be written: whoever was told may have been killed.
-        said = ["an epilog before this one was killed"] if answer.get("ending") else []
-        self._keep_answer(job, answer | {"ending": True})
-        said += [self.mounts.what_changed(mount["id"]) for mount in answer["mounts"]]
-        said += [self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline) for reservation in mounted]
+        said = ["an epilog before this one was killed"] if answer.ending else []
+        self._keep_answer(job, dataclasses.replace(answer, ending=True))
+        said += [self.mounts.what_changed(mount.id) for mount in answer.mounts]
+        said += [self.mounts.sync(reservation, answer.uid, answer.gid, deadline) for reservation in mounted]
         fail_point("node.end.synced")
         if not any(said):
             for reservation in mounted:
@@ -157,19 +159,19 @@ class NodeFiles:
         wrong = next(filter(None, said), "")
         self._report(job, answer, "unclean" if wrong else "clean", wrong)
         fail_point("node.end.reported")
-        self._let_go(job, [mount["id"] for mount in answer["mounts"]])
+        self._let_go(job, [mount.id for mount in answer.mounts])
         if wrong:
             sys.stderr.write(f"job {job} was not clean on {self.node}: {wrong}\n")
         return removed
 
-    def _unmount_unshared(self, job: str, reservation: str, answer: dict[str, Any], deadline: float) -> list[str]:
+    def _unmount_unshared(self, job: str, reservation: str, answer: NodeAnswer, deadline: float) -> list[str]:
         """Unmounts it, unless another job has it; what was in the way. The caller has its turn."""
         if not self._unshared(job, [reservation]):
             return []
         said = [self.mounts.unmount(reservation, deadline)]
         fail_point("node.end.sealed")
         if self.mounts.is_mounted(reservation):  # what was written between the first time and the seal
-            said.append(self.mounts.sync(reservation, answer["uid"], answer["gid"], deadline))
+            said.append(self.mounts.sync(reservation, answer.uid, answer.gid, deadline))
         return said
 
     def _let_go(self, job: str, reservations: list[str]) -> None:
@@ -186,7 +188,7 @@ class NodeFiles:
                 self.mounts.detach(reservation, deadline)
             (self._answers / job).unlink(missing_ok=True)
 
-    def _answer(self, job: str, deadline: float) -> dict[str, Any] | None:
+    def _answer(self, job: str, deadline: float) -> NodeAnswer | None:
         """The manager's; None: it is away, and Slurm says that the job has no burst buffer; or the job's files are not
         opened in time, which is no fault of the node.
 
@@ -199,7 +201,7 @@ class NodeFiles:
             why = ""
             try:
                 answer = self._ask(lambda client: client.files_on_node(job, self.node))
-                if answer["state"] != "wait":
+                if answer.state is not NodeAnswerState.WAIT:
                     return answer
             except PermissionDeniedError:
                 raise
@@ -215,12 +217,12 @@ class NodeFiles:
                 return None
             time.sleep(_POLL_SECONDS)
 
-    def _report(self, job: str, answer: dict[str, Any], state: str, reason: str) -> None:
+    def _report(self, job: str, answer: NodeAnswer, state: str, reason: str) -> None:
         """Tells the manager, for a time: one that never hears takes the node for unclean."""
         deadline = time.monotonic() + _REPORT_SECONDS
         while True:
             try:
-                self._ask(lambda client: client.report_node(job, answer["run"], self.node, state, reason))
+                self._ask(lambda client: client.report_node(job, answer.run, self.node, state, reason))
                 return
             except NotFoundError:  # the job is over, and so is its way in
                 return
@@ -237,18 +239,17 @@ class NodeFiles:
         finally:
             client.close()
 
-    def _wanted(self, mount: dict[str, Any]) -> Wanted:
-        if self.home is not None and self.home == mount.get("home", ""):
-            return Wanted(str(mount["id"]), str(mount["tree"]), 0)
-        source, site = str(mount["source"]), mount.get("site")
-        wanted = None
-        if site is not None:
-            wanted = SiteWanted(int(site["incarnation"]), int(site["capacity_bytes"]), source, str(site["state"]))
-        return Wanted(str(mount["id"]), source, int(mount["port"]), wanted)
+    def _wanted(self, mount: JobMount) -> Wanted:
+        if self.home is not None and self.home == mount.home:
+            return Wanted(mount.id, mount.tree, 0)
+        site = None
+        if mount.site is not None:
+            site = SiteWanted(mount.site.incarnation, mount.site.capacity_bytes, mount.source, mount.site.state)
+        return Wanted(mount.id, mount.source, mount.port, site)
 
-    def _make_links(self, job: str, answer: dict[str, Any], not_served: str) -> list[str]:
+    def _make_links(self, job: str, answer: NodeAnswer, not_served: str) -> list[str]:
         """To the job's folders in what is mounted now."""
-        if not (reservation := answer["striped"]):
+        if not (reservation := answer.striped):
             return []
         if not self.mounts.is_mounted(reservation):
             if not_served:
@@ -258,7 +259,7 @@ class NodeFiles:
         files = self.mounts.place(reservation)
         striped, private = self._links(job)
         targets = {striped: striped_folder(files, job)}
-        if answer.get("private"):
+        if answer.private:
             targets[private] = private_folder(files, self.node)
         for link, target in targets.items():
             made = link.with_name(f".{job}.new")
@@ -285,16 +286,14 @@ class NodeFiles:
         """What the manager has answered, of each job."""
         return self.mounts.folder / ".answers"
 
-    def _keep_answer(self, job: str, answer: dict[str, Any]) -> None:
-        write_whole(self._answers / job, json.dumps(answer) + "\n", mode=0o600, durable=False)
+    def _keep_answer(self, job: str, answer: NodeAnswer) -> None:
+        write_whole(self._answers / job, json.dumps(answer.as_dict()) + "\n", mode=0o600, durable=False)
 
-    def _known_answer(self, job: str) -> dict[str, Any] | None:
+    def _known_answer(self, job: str) -> NodeAnswer | None:
         try:
-            answer = json.loads((self._answers / job).read_text(encoding="utf-8"))
+            return NodeAnswer.from_native(json.loads((self._answers / job).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
             return None
-        assert isinstance(answer, dict)
-        return answer
 
     def _detach_lost(self, deadline: float) -> None:
         """Takes away what no job of this node has any more: its epilog has not run, and it was fenced since."""
@@ -313,7 +312,7 @@ class NodeFiles:
         shared: set[str] = set()
         for path in self._answers.iterdir():
             if _JOB.fullmatch(path.name) and path.name != job and (other := self._known_answer(path.name)):
-                shared |= {mount["id"] for mount in other["mounts"]}
+                shared |= {mount.id for mount in other.mounts}
         return [reservation for reservation in reservations if reservation not in shared]
 
 

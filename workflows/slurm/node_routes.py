@@ -54,7 +54,7 @@ def build_node_router(files: JobFiles) -> APIRouter:
     async def begin(request: NodeRequest, peer: CurrentPeer) -> dict[str, Any]:
         """What the node mounts for the job."""
         _check_root(peer)
-        return await asyncio.to_thread(files.answer, request.job, request.node)
+        return (await asyncio.to_thread(files.answer, request.job, request.node)).as_dict()
 
     @router.post("/slurm/nodes/report")
     async def report(request: NodeReport, peer: CurrentPeer) -> dict[str, Any]:
@@ -66,9 +66,8 @@ def build_node_router(files: JobFiles) -> APIRouter:
         held[user] += 1
         try:
             async with reports:
-                return await asyncio.to_thread(
-                    files.report, request.job, request.run, request.node, request.state, request.reason
-                )
+                said = (request.job, request.run, request.node, request.state, request.reason)
+                return (await asyncio.to_thread(files.report, *said)).as_dict()
         finally:
             held[user] -= 1
             if not held[user]:

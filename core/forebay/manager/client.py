@@ -28,6 +28,8 @@ from forebay.manager.records import (
     GivenUp,
     Health,
     JobRow,
+    NodeAnswer,
+    NodeReported,
     PoolServer,
     PoolSpace,
     QueuePlace,
@@ -166,14 +168,14 @@ class ManagerClient(Closing):
         """Gives up a server of the pool that will not come back, with its reservations."""
         return GivenUp.from_native(self._ask("DELETE", f"/servers/{quote(name, safe='')}"))
 
-    def files_on_node(self, job: str, node: str) -> Json:
-        """What a node of a Slurm job mounts; for root of that node. `state` is "none", "wait" or "mount"."""
-        return self._ask("POST", "/slurm/nodes/begin", body={"job": job, "node": node})
+    def files_on_node(self, job: str, node: str) -> NodeAnswer:
+        """What a node of a Slurm job mounts; for root of that node."""
+        return NodeAnswer.from_native(self._ask("POST", "/slurm/nodes/begin", body={"job": job, "node": node}))
 
-    def report_node(self, job: str, run: int, node: str, state: str, reason: str = "") -> Json:
+    def report_node(self, job: str, run: int, node: str, state: str, reason: str = "") -> NodeReported:
         """Tells that a node has mounted a job's files, or has let go of them."""
         body = {"job": job, "run": run, "node": node, "state": state, "reason": reason}
-        return self._ask("POST", "/slurm/nodes/report", body=body)
+        return NodeReported.from_native(self._ask("POST", "/slurm/nodes/report", body=body))
 
     def agent_turn(self, turn: Json) -> Json:
         """Tells what a server's agent shows and has done; what it is to do next."""

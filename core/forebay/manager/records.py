@@ -18,9 +18,13 @@ __all__ = [
     "Drain",
     "GivenUp",
     "Health",
+    "JobMount",
     "JobRow",
     "JobState",
     "MemberRow",
+    "NodeAnswer",
+    "NodeAnswerState",
+    "NodeReported",
     "PoolServer",
     "PoolSpace",
     "QueuePlace",
@@ -30,6 +34,7 @@ __all__ = [
     "ReservationState",
     "Retirement",
     "ServerStatus",
+    "SiteMount",
     "StageReceipt",
     "StageRow",
     "StageStatus",
@@ -183,6 +188,56 @@ class JobRow(Record):
     def holder(self) -> str:
         """The name of its attachments."""
         return f"job {self.token}" if self.run == 1 else f"job {self.token}, run {self.run}"
+
+
+class NodeAnswerState(StrEnum):
+    """What a node that asks for a Slurm job's files is to do."""
+
+    NONE = "none"  #: nothing: the job has none, or has them no more
+    WAIT = "wait"  #: ask again
+    MOUNT = "mount"  #: these
+
+
+@dataclass(frozen=True, slots=True)
+class SiteMount(Record):
+    """What a site's own command is told beside the mount."""
+
+    incarnation: int
+    capacity_bytes: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobMount(Record):
+    """A reservation's files, as a node mounts them."""
+
+    id: str  #: the reservation's uuid
+    source: str
+    port: int
+    tree: str  #: where they lie on their home
+    home: str = ""  #: their server's name in the pool; "": that of the manager's node
+    site: SiteMount | None = None  #: where the engine is a site's own
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer(Record):
+    """What a node mounts for a Slurm job."""
+
+    state: NodeAnswerState
+    run: int = 0  #: of the job's number
+    uid: int = 0
+    gid: int = 0
+    striped: str = ""  #: uuid of the reservation with the job's own folders; "": it has none
+    private: bool = False  #: a folder for each node, too
+    mounts: tuple[JobMount, ...] = ()
+    ending: bool = False  #: as the node keeps it: its epilog has begun
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReported(Record):
+    """The manager has heard what a node says of a job's files."""
+
+    fenced: bool  #: the node was not clean in time, whatever it says now
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,17 @@ from typing import cast
 import pytest
 
 from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError, StorageError
-from forebay.manager.records import JobRow, JobState, ReservationRow, ReservationState
+from forebay.manager.records import (
+    JobMount,
+    JobRow,
+    JobState,
+    NodeAnswer,
+    NodeAnswerState,
+    NodeReported,
+    ReservationRow,
+    ReservationState,
+    SiteMount,
+)
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
 from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
@@ -164,34 +174,28 @@ def test_a_reservation_that_was_made_when_the_job_had_begun_without_it_costs_the
     row = job(database, "17", "mesh", capacity=0)
     database.forget_reservation("mesh")  # by force, and made again later
     row = run(database, files, row)
-    assert files.answer("17", "n1") == {"state": "none"}
+    assert files.answer("17", "n1") == NodeAnswer(NodeAnswerState.NONE)
     job(database, "18", "mesh", capacity=0)
     # An error would have the prolog fail, and Slurm drain the node.
-    assert files.answer("17", "n1") == {"state": "none"}
+    assert files.answer("17", "n1") == NodeAnswer(NodeAnswerState.NONE)
 
 
 def test_a_reservation_that_was_destroyed_before_the_prolog_is_not_mounted(database: Database, files: JobFiles) -> None:
     run(database, files, job(database, "17", "mesh"))
     database.forget_reservation("job17")
     answer = files.answer("17", "n1")
-    assert [mount["id"] for mount in answer["mounts"]] == ["id-mesh"]
-    assert answer["striped"] == ""
+    assert [mount.id for mount in answer.mounts] == ["id-mesh"]
+    assert answer.striped == ""
 
 
 def test_a_node_waits_until_its_export_is_open_and_gets_its_own(database: Database, files: JobFiles) -> None:
     row = job(database, "17")
-    assert files.answer("17", "n1") == {"state": "wait"}
+    assert files.answer("17", "n1") == NodeAnswer(NodeAnswerState.WAIT)
     run(database, files, row)
     answer = files.answer("17", "n1")
-    assert (answer["state"], answer["run"], answer["striped"]) == ("mount", 1, "id-job17")
-    (mount,) = answer["mounts"]
-    assert mount == {
-        "id": "id-job17",
-        "source": "home:/n1",
-        "port": 20490,
-        "tree": "/root/job17/files",
-        "home": "",
-    }
+    assert (answer.state, answer.run, answer.striped) == (NodeAnswerState.MOUNT, 1, "id-job17")
+    (mount,) = answer.mounts
+    assert mount == JobMount("id-job17", "home:/n1", 20490, "/root/job17/files")
 
 
 def test_files_of_a_home_on_another_server_are_shown_too(database: Database, files: JobFiles) -> None:
@@ -200,8 +204,8 @@ def test_files_of_a_home_on_another_server_are_shown_too(database: Database, fil
     assert mesh is not None
     database.put_reservation(replace(mesh, server="ssd2"))
     run(database, files, row)
-    (mount,) = files.answer("17", "n1")["mounts"]
-    assert (mount["id"], mount["home"]) == ("id-mesh", "ssd2")
+    (mount,) = files.answer("17", "n1").mounts
+    assert (mount.id, mount.home) == ("id-mesh", "ssd2")
 
 
 def test_jobs_lie_on_other_servers_where_a_driver_and_an_agent_show_them(files: JobFiles, engines: Engines) -> None:
@@ -283,8 +287,8 @@ def test_a_node_that_slurm_did_not_list_gets_nothing(database: Database, files: 
 
 def test_jobs_without_a_driver_or_unknown_ones_have_no_files_to_mount(database: Database, files: JobFiles) -> None:
     job(database, "17", pool="plain")
-    assert files.answer("17", "n1") == {"state": "none"}
-    assert files.answer("99", "n1") == {"state": "none"}
+    assert files.answer("17", "n1") == NodeAnswer(NodeAnswerState.NONE)
+    assert files.answer("99", "n1") == NodeAnswer(NodeAnswerState.NONE)
 
 
 def test_after_clean_nodes_the_engine_is_stopped_and_nobody_is_named(
@@ -293,7 +297,7 @@ def test_after_clean_nodes_the_engine_is_stopped_and_nobody_is_named(
     row = run(database, files, job(database, "17"))
     for node in NODES:
         files.report("17", 1, node, "mounted", "")
-        assert files.report("17", 1, node, "clean", "") == {"fenced": False}
+        assert files.report("17", 1, node, "clean", "") == NodeReported(fenced=False)
     assert files.settle(row) == []
     assert engines.calls == [("stop", "id-job17")]
     assert files.note_on(row) == ""
@@ -309,7 +313,7 @@ def test_a_silent_node_is_fenced_and_named(database: Database, files: JobFiles, 
     files.report("17", 1, "n1", "clean", "")
     assert files.settle(row) == ["n2"]
     assert "node n2 was fenced" in files.note_on(row)
-    assert files.report("17", 1, "n2", "clean", "") == {"fenced": True}
+    assert files.report("17", 1, "n2", "clean", "") == NodeReported(fenced=True)
     assert files.settle(row) == ["n2"]
 
 
@@ -317,7 +321,7 @@ def test_a_node_that_says_it_is_unclean_is_fenced_at_once(
     database: Database, files: JobFiles, engines: Engines
 ) -> None:
     row = run(database, files, job(database, "17"))
-    assert files.report("17", 1, "n2", "unclean", "target is busy") == {"fenced": True}
+    assert files.report("17", 1, "n2", "unclean", "target is busy") == NodeReported(fenced=True)
     assert engines.calls == [("fence", "id-job17", "n2")]
     files.report("17", 1, "n1", "clean", "")
     assert files.settle(row) == ["n2"]
@@ -331,7 +335,7 @@ def test_a_fence_is_one_for_all_jobs_of_the_node(database: Database, files: JobF
     assert (files.unclean(first), files.unclean(second)) == (["n2"], ["n2"])
     assert "n2 (another job was not clean on this node) was fenced" in files.note_on(second)
     # What its mount was is gone: it cannot know that it is clean.
-    assert files.report("18", 1, "n2", "clean", "") == {"fenced": True}
+    assert files.report("18", 1, "n2", "clean", "") == NodeReported(fenced=True)
     assert files.unclean(second) == ["n2"]
 
 
@@ -340,7 +344,7 @@ def test_a_job_that_is_cancelled_before_its_prolog_asks_has_nothing_to_mount(
 ) -> None:
     row = run(database, files, job(database, "17"))
     JobTable(database).change(row.id, state=JobState.POST_RUN)
-    assert files.answer("17", "n1") == {"state": "none"}
+    assert files.answer("17", "n1") == NodeAnswer(NodeAnswerState.NONE)
 
 
 def test_nothing_counts_as_fenced_until_it_is_sure(database: Database, files: JobFiles, engines: Engines) -> None:
@@ -358,7 +362,7 @@ def test_a_reservation_of_two_jobs_is_closed_for_the_first_alone(
 ) -> None:
     first = run(database, files, job(database, "17", "mesh", capacity=0))
     second = run(database, files, job(database, "18", "mesh", capacity=0), {"n2": "10.0.0.2", "n3": "10.0.0.3"})
-    assert files.answer("17", "n1")["striped"] == ""
+    assert files.answer("17", "n1").striped == ""
     for node in NODES:
         files.report("17", 1, node, "clean", "")
     assert files.settle(first) == []
@@ -403,11 +407,11 @@ def test_a_node_that_was_fenced_before_a_job_came_is_not_drained_by_its_prolog(
     run(database, files, job(database, "18", "mesh", capacity=0))
     run(database, files, job(database, "19", "mesh"))
     files.report("17", 1, "n1", "unclean", "target is busy")
-    assert files.answer("18", "n1") == {"state": "none"}
-    assert files.answer("18", "n2")["state"] == "mount"
+    assert files.answer("18", "n1") == NodeAnswer(NodeAnswerState.NONE)
+    assert files.answer("18", "n2").state is NodeAnswerState.MOUNT
     # Its own files are there all the same.
     answer = files.answer("19", "n1")
-    assert ([mount["id"] for mount in answer["mounts"]], answer["striped"]) == (["id-job19"], "id-job19")
+    assert ([mount.id for mount in answer.mounts], answer.striped) == (["id-job19"], "id-job19")
 
 
 def test_a_sites_engine_makes_its_tree_before_anything_is_staged_in(
@@ -425,8 +429,8 @@ def test_the_answer_of_a_sites_engine_has_the_incarnation_and_what_its_commands_
     database: Database, files: JobFiles
 ) -> None:
     run(database, files, job(database, "17", pool="site"))
-    (mount,) = files.answer("17", "n1")["mounts"]
-    assert mount["site"] == {"incarnation": 3, "capacity_bytes": 1, "state": "told"}
+    (mount,) = files.answer("17", "n1").mounts
+    assert mount.site == SiteMount(3, 1, "told")
 
 
 def test_the_end_of_a_job_says_which_nodes_need_no_fence(database: Database, files: JobFiles, engines: Engines) -> None:
@@ -468,7 +472,7 @@ def test_each_node_gets_private_scratch_beside_the_striped_one(
     assert (tmp_path / "private" / "n1").stat().st_mode & 0o777 == 0o700
     assert list((tmp_path / "17").iterdir()) == []
     JobTable(database).change(row.id, state=JobState.RUNNING, directives=directives.as_json())
-    assert files.answer("17", "n1")["private"] is True
+    assert files.answer("17", "n1").private
 
 
 def test_stages_on_the_managers_node_reach_no_sites_tree_of_another_server(database: Database, files: JobFiles) -> None:

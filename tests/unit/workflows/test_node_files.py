@@ -20,6 +20,7 @@ from forebay.errors import BusyError, DisconnectedError, PermissionDeniedError, 
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.pool_membership import PoolMembership
+from forebay.manager.records import NodeAnswer, NodeReported
 from forebay.mounts import MOUNTS
 from forebay.workflows.files.mounts import mount_at, mounts_below
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
@@ -82,15 +83,15 @@ class Manager:
         self.answers: list[dict[str, Any] | Exception] = []
         self.reports: list[tuple[str, int, str, str, str]] = []
 
-    def files_on_node(self, job: str, node: str) -> dict[str, Any]:
+    def files_on_node(self, job: str, node: str) -> NodeAnswer:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return NodeAnswer.from_native(answer)
 
-    def report_node(self, job: str, run: int, node: str, state: str, reason: str = "") -> dict[str, Any]:
+    def report_node(self, job: str, run: int, node: str, state: str, reason: str = "") -> NodeReported:
         self.reports.append((job, run, node, state, reason))
-        return {"fenced": False}
+        return NodeReported(fenced=False)
 
     def close(self) -> None:
         pass
