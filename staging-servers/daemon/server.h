@@ -127,6 +127,7 @@ class Server final : public ConnectionHost,
   Result<void> check_place_for_stream(uid_t owner) const override;
   /// Writes down that this boot's recovery is whole, but for the streams that could not be checked.
   Result<void> note_boot() override;
+  bool earlier_readers_are_gone() const override { return reservations_->earlier_readers_are_gone(); }
   void purge_quarantine() override { reservations_->purge_quarantine(); }
   void has_streams(Reservation& reservation) override { reservations_->has_streams(reservation); }
 

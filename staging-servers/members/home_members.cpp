@@ -72,7 +72,7 @@ HomeMembers::HomeMembers(const Services& services, Segments& segments, std::uint
       events_(std::move(events)),
       next_number_(counters_.stored(segments.own_member()) - numbers_kept),
       access_generation_(access_generation),
-      unknown_mappings_(folder + "/unknown-mappings") {
+      folder_(folder) {
   const auto& record = segments_.record();
   for (std::uint16_t number = 0; number < record.members.size(); ++number) {
     if (number == segments_.own_member()) continue;
@@ -92,16 +92,22 @@ HomeMembers::~HomeMembers() {
   if (timer_) loop_.cancel(*timer_);
 }
 
+std::string HomeMembers::unknown_mappings(std::uint16_t number) const {
+  return fmt::format("{}/unknown-mappings-{}", folder_, number);
+}
+
 void HomeMembers::begin(bool after_boot) {
-  respects_unknown_ = after_boot || ::access(unknown_mappings_.c_str(), F_OK) == 0;
-  if (!after_boot) return;
-  // A later start of this boot is to know it, too.
-  const Descriptor file(::open(unknown_mappings_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.valid())
-    log::warning("{}", system_error(errno, "a restart will not know that readers elsewhere may have mapped something",
-                                    unknown_mappings_)
-                           .value()
-                           .message());
+  for (auto& [number, member] : members_) {
+    const std::string path = unknown_mappings(number);
+    member.respects_unknown = after_boot || ::access(path.c_str(), F_OK) == 0;
+    if (!after_boot) continue;
+    // A later start of this boot is to know it, too.
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (file.valid()) continue;
+    const Error error =
+        system_error(errno, "a restart will not know that readers elsewhere may have mapped something", path).value();
+    log::warning("{}", error.message());
+  }
 }
 
 // Who is there
@@ -160,6 +166,7 @@ void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer)
   }
   earlier_changed(number);
   send_fences(number);
+  member.wanted.merge(std::exchange(member.to_map, {}));
   send_probe(number);
 }
 
@@ -260,10 +267,11 @@ void HomeMembers::take_presences(std::uint16_t number, const wire::MemberShareSt
 }
 
 void HomeMembers::earlier_changed(std::uint16_t number) {
-  if (!respects_unknown_) return;
-  if (earlier_are_gone()) {
-    respects_unknown_ = false;
-    (void)::unlink(unknown_mappings_.c_str());
+  Member& member = members_.at(number);
+  if (!member.respects_unknown || !member.has_answered) return;
+  if (member.earlier.empty()) {
+    member.respects_unknown = false;
+    (void)::unlink(unknown_mappings(number).c_str());
   }
   open_or_close(number);
   events_.space_changed();
@@ -272,7 +280,7 @@ void HomeMembers::earlier_changed(std::uint16_t number) {
 void HomeMembers::open_or_close(std::uint16_t number) {
   const Member& member = members_.at(number);
   // Where the table of pins was kept, it knows what earlier readers have mapped.
-  segments_.set_away(number, member.absence || (respects_unknown_ && !member.earlier.empty()));
+  segments_.set_away(number, member.absence || (member.respects_unknown && !member.earlier.empty()));
 }
 
 void HomeMembers::know_presence(std::uint16_t number, std::uint64_t presence) {
@@ -537,10 +545,8 @@ bool HomeMembers::nobody_writes(std::uint32_t segment) {
 
 bool HomeMembers::is_unwritten(std::uint32_t segment) {
   if (unwritten_.contains(segment)) return true;
-  std::int64_t& probed_ns = members_.at(member_of(segment)).probed_ns;
-  if (monotonic_ns() - probed_ns < look_pause_ns) return false;
-  probed_ns = monotonic_ns();
-  return nobody_writes(segment);
+  members_.at(member_of(segment)).to_map.insert(segment);
+  return false;
 }
 
 void HomeMembers::send_probe(std::uint16_t number) {

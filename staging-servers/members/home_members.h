@@ -131,7 +131,8 @@ class HomeMembers final : public OtherMembers {
     std::set<std::uint64_t> known;    ///< of readers that came back before the first answer
     std::set<std::uint64_t> earlier;  ///< of before this run, of which nothing is known
     std::int64_t asked_ns = 0;        ///< monotonic; of the last look
-    std::int64_t probed_ns = 0;       ///< monotonic; when a reader last wanted to know of a segment
+    bool respects_unknown = false;    ///< its space is closed while there are `earlier` ones
+    std::set<std::uint32_t> to_map;   ///< segments that readers would map, to be probed with the next look
     std::set<std::uint32_t> wanted;   ///< segments to be probed
     std::set<std::uint32_t> probing;  ///< the question is under way, and nobody got a permit since
   };
@@ -146,6 +147,8 @@ class HomeMembers final : public OtherMembers {
   void take_presences(std::uint16_t member, const wire::MemberShareState& share);
   /// Whether its space may be given to anybody may have changed.
   void open_or_close(std::uint16_t member);
+  /// A file that is there while its space is closed for readers that nobody knows.
+  std::string unknown_mappings(std::uint16_t member) const;
   /// Some of `earlier` are there no more, or known.
   void earlier_changed(std::uint16_t member);
   void set_absent(std::uint16_t member, const std::string& why);
@@ -180,8 +183,7 @@ class HomeMembers final : public OtherMembers {
   std::uint64_t access_generation_;          ///< of all shares together, that permits are good for
   std::set<std::uint32_t> unwritten_;        ///< nobody has these open for writing
   std::optional<EventLoop::TimerId> timer_;
-  const std::string unknown_mappings_;  ///< a file that is there while they are to be respected that nobody knows
-  bool respects_unknown_ = false;
+  const std::string folder_;
   log::Limited lines_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

@@ -265,7 +265,7 @@ Result<void> HomeSession::look(const protocol::Message& message) {
       const auto [first, end] = segments.layout().segments_of(segments.own_member());
       for (std::uint32_t segment = first; segment < end; ++segment)
         if (segments.has_failed(segment) || segments.damage_of(segment) != nullptr) told->damaged.push_back(segment);
-      told->presences = found->mapping();
+      ASSIGN_OR_RETURN(told->presences, found->mapping());
     }
     state.shares.push_back(std::move(told));
   }

@@ -61,13 +61,15 @@ MemberShare::MemberShare(const Services& services, ReservationSpace& space, cons
                 counters_of(services.device, folder, space)),
       heard_ns_(monotonic_ns() - services.silence_ns),
       syncs_(syncs()) {
-  auto presence = ReaderPresence::open(folder);
-  if (!presence) {
-    space.problems.push_back(presence.error().message() + "; views of what lies here are copies");
-    return;
-  }
-  presence_ = std::move(*presence);
-  for (const std::uint64_t number : presence_->sessions()) mapping_.emplace(number, Segments::unknown_user);
+  if (const auto learned = learn_mapping(folder); !learned) space.problems.push_back(learned.error().message());
+}
+
+Result<void> MemberShare::learn_mapping(const std::string& folder) {
+  ASSIGN_OR_RETURN(auto presence, ReaderPresence::open(folder));
+  ASSIGN_OR_RETURN(const auto numbers, presence.sessions());
+  for (const std::uint64_t number : numbers) mapping_.emplace(number, Segments::unknown_user);
+  presence_ = std::move(presence);
+  return {};
 }
 
 MemberShare::~MemberShare() {
@@ -160,7 +162,11 @@ Result<Descriptor> MemberShare::admit_mapping(std::uint64_t presence, uid_t user
   return descriptor;
 }
 
-std::vector<std::uint64_t> MemberShare::mapping() {
+Result<std::vector<std::uint64_t>> MemberShare::mapping() {
+  if (!presence_) {
+    return fail(ErrorCode::io_error, "who has mapped what lies here could not be read at this server's start",
+                "reservation " + space_.segments().reservation());
+  }
   std::vector<std::uint64_t> present;
   for (auto entry = mapping_.begin(); entry != mapping_.end();) {
     if (presence_->state(entry->first) == ReaderPresence::State::present) {

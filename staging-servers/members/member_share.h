@@ -69,8 +69,8 @@ class MemberShare {
   /// A reader of this user on this node maps what the share has: what it is to keep open meanwhile. no_space if the
   /// user has too many of these.
   Result<Descriptor> admit_mapping(std::uint64_t presence, uid_t user);
-  /// Those that somebody keeps open, since whenever.
-  std::vector<std::uint64_t> mapping();
+  /// Those that somebody keeps open, since whenever. io_error where that is not known.
+  Result<std::vector<std::uint64_t>> mapping();
 
   /// Makes permits void, and calls `closed` once nothing that they opened is written to any more.
   void fence(const wire::MemberFenceT& asked, std::function<void()> closed);
@@ -99,6 +99,7 @@ class MemberShare {
     /// All permits that it voids have lower numbers.
     std::uint64_t highest() const;
   };
+  Result<void> learn_mapping(const std::string& folder);
   bool is_void(const fabric::Permit& permit) const;
   void note_fence(const wire::MemberFenceT& asked);
   void answer_when_closed();
@@ -119,7 +120,7 @@ class MemberShare {
   std::map<std::string, Fence> fences_;                  ///< by stream
   std::uint64_t permit_seen_ = 0;
   std::int64_t heard_ns_ = 0;               ///< monotonic
-  std::optional<ReaderPresence> presence_;  ///< nothing where it cannot be had: then nobody maps
+  std::optional<ReaderPresence> presence_;  ///< nothing where it could not be read: this member counts as away
   std::map<std::uint64_t, uid_t> mapping_;  ///< users by numbers of presences
   std::uint64_t syncs_ = 0;                 ///< the last one's number, which may not be stored yet
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

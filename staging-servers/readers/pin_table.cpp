@@ -72,7 +72,6 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
 
   const auto still_there = [&](const Slot& slot) {
     if (slot.pid == 0) return true;  // The member where it maps knows.
-    if (after_boot) return false;
     const auto state = presence.state(slot.session);
     if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::present;
     return process_started(static_cast<pid_t>(slot.pid)) == slot.process_started;
@@ -80,7 +79,9 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
   std::map<std::uint64_t, Absent> found;
   for (std::uint32_t i = 0; i < slot_count_max; ++i) {
     Slot& slot = table->slots_[i];
-    if (slot.session == 0 || !still_there(slot)) {
+    // After a boot slots may be older than what became of their steps. What readers elsewhere have mapped is closed
+    // then.
+    if (slot.session == 0 || after_boot || !still_there(slot)) {
       slot.session = 0;
       continue;
     }

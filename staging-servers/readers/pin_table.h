@@ -31,7 +31,7 @@ class PinTable {
   };
 
   /// Maps ROOT/pins, making it if need be. What it held goes to `absent`, less those that are gone; after a boot nobody
-  /// is left but on other nodes.
+  /// is left.
   static Result<std::unique_ptr<PinTable>> open(const std::string& path, bool after_boot,
                                                 const ReaderPresence& presence, std::vector<Absent>& absent);
   ~PinTable();

@@ -59,7 +59,9 @@ void ReaderRegistry::place_absent(bool all_read) {
       // Its stream may be one that could not be read. A later start can: its steps must not be dropped under their
       // readers then.
       sessions.insert(reader.session);
-      unplaced_.emplace(reader.session, UnplacedReader{ReaderProcess(reader.pid), reader.keys});
+      UnplacedReader& unplaced = unplaced_[reader.session];
+      if (reader.pid != 0) unplaced.process.emplace(reader.pid);
+      unplaced.keys = reader.keys;
       continue;
     }
     if (found == followers_.end()) {
@@ -163,10 +165,11 @@ bool ReaderRegistry::is_gone(std::uint64_t session, const ReaderProcess& process
   return process.has_ended();
 }
 
-void ReaderRegistry::forget_gone_unplaced() {
+void ReaderRegistry::forget_gone_unplaced(bool earlier_are_gone) {
   for (auto reader = unplaced_.begin(); reader != unplaced_.end();) {
     const std::uint64_t session = reader->first;
-    if (!is_gone(session, reader->second.process)) {
+    const auto& process = reader->second.process;
+    if (process ? !is_gone(session, *process) : !earlier_are_gone) {
       ++reader;
       continue;
     }

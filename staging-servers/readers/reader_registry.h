@@ -73,8 +73,8 @@ class ReaderRegistry {
                      std::set<MappedMember> presences);
   /// It has come back, or let go.
   void absent_returned(std::uint64_t session) { absent_.erase(session); }
-  /// Forgets readers of streams that could not be read which are gone.
-  void forget_gone_unplaced();
+  /// Forgets readers of streams that could not be read which are gone. `earlier_are_gone`: all on other nodes are.
+  void forget_gone_unplaced(bool earlier_are_gone);
   /// Are there readers of before the start that may hold steps of a stream that could not be read at it?
   bool has_unplaced() const noexcept { return !unplaced_.empty(); }
 
@@ -117,7 +117,7 @@ class ReaderRegistry {
   bool is_gone(std::uint64_t session, const AbsentReader& reader) const;
   bool maps_nothing(const AbsentReader& reader) const;
   struct UnplacedReader {
-    ReaderProcess process;
+    std::optional<ReaderProcess> process;                       ///< none: it is on another node
     std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epochs and steps
   };
   void watch(std::uint64_t session, AbsentReader reader);

@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t pins_max = 65536;
 constexpr std::size_t extents_max = 4096;
 /// Files that one reader keeps open on members' nodes. It needs another one of a member after its home has lost power.
-constexpr std::size_t presences_max = 4096;
+constexpr std::size_t presences_max = 16;
 constexpr std::ptrdiff_t presences_of_member_max = 8;
 
 }  // namespace
@@ -182,11 +182,14 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
       wanted.emplace_back(asked_.told->key->epoch(), asked_.told->key->step());
     // First, for they say how its pins are held.
     for (const wire::MemberPresence& presence : asked_.presences)
-      if (presences_.size() < presences_max) presences_.emplace(presence.member(), presence.number());
-    for (const StepKey& key : followers.pins().resume(*this, wanted))
-      opened.lost_pins.emplace_back(key.second, key.first, 0);
+      if (may_map() && presences_.size() < presences_max) presences_.emplace(presence.member(), presence.number());
+    const std::vector<StepKey> lost = followers.pins().resume(*this, wanted);
+    for (const StepKey& key : lost) opened.lost_pins.emplace_back(key.second, key.first, 0);
     registry_.absent_returned(number);
-    know_presences(opened.lost_pins.empty());
+    // It may have mapped those that it names, and no others.
+    know_presences(std::ranges::none_of(asked_.pins, [&](const wire::StepKey& key) {
+      return std::ranges::find(lost, StepKey(key.epoch(), key.step())) != lost.end();
+    }));
   }
   admitted_ = true;
   if (connection_.is_remote()) registry_.add_remote(*this);
@@ -304,17 +307,27 @@ Result<void> ReaderSession::introduce_to_member(const protocol::Message& message
     ASSIGN_OR_RETURN(presence, begin_mapping(body->member()));
   }
   const auto& remote = connection_.peer().remote;
-  ASSIGN_OR_RETURN(const auto introduced, others->introduce(body->member(), connection_.peer().uid, access.generation,
-                                                            false, remote ? remote->expires_ns : 0, presence));
-  connection_.answer(protocol::MessageType::member_answer, message.request, introduced);
+  const auto introduced = others->introduce(body->member(), connection_.peer().uid, access.generation, false,
+                                            remote ? remote->expires_ns : 0, presence);
+  // Nobody can have it.
+  if (!introduced && presence != 0) presences_.erase({body->member(), presence});
+  if (!introduced) return fail(introduced.error());
+  connection_.answer(protocol::MessageType::member_answer, message.request, *introduced);
   return {};
 }
 
+bool ReaderSession::may_map() const {
+  const auto& remote = connection_.peer().remote;
+  return !remote || remote->identified;
+}
+
 Result<std::uint64_t> ReaderSession::begin_mapping(std::uint16_t member) {
+  if (!may_map()) return fail(ErrorCode::no_space, "who reads with a token maps nothing");
   const auto own = std::ranges::count(presences_, member, &MappedMember::first);
   const std::uint64_t presence = random_number();
   presences_.emplace(member, presence);
-  if (own < presences_of_member_max && followers_->pins().outlast_restarts(*this)) return presence;
+  const bool few = own < presences_of_member_max && presences_.size() <= presences_max;
+  if (few && followers_->pins().outlast_restarts(*this)) return presence;
   presences_.erase({member, presence});
   return fail(ErrorCode::no_space, "the server's table of pins is full, or this reader has mapped too much anew");
 }
@@ -322,7 +335,8 @@ Result<std::uint64_t> ReaderSession::begin_mapping(std::uint16_t member) {
 void ReaderSession::know_presences(bool kept_all) {
   OtherMembers* const others = followers_->space().segments().others();
   for (const wire::MemberPresence& presence : asked_.presences)
-    if (others != nullptr && kept_all && presence.stale() == 0)
+    if (others != nullptr && kept_all && presence.stale() == 0 &&
+        presences_.contains({presence.member(), presence.number()}))
       others->know_presence(presence.member(), presence.number());
 }
 

@@ -80,6 +80,8 @@ class ReaderSession final : public Session {
   Result<void> introduce_to_member(const protocol::Message& message);
   /// The number of a file that it is to keep open on the member's node. no_space if it has too many.
   Result<std::uint64_t> begin_mapping(std::uint16_t member);
+  /// Who is known to be on a member's node. A token says nothing of it.
+  bool may_map() const;
   /// It has come back with these files. `kept_all`: all that it had mapped was kept for it.
   void know_presences(bool kept_all);
   /// To a client on another node, by its data path, which also brings what fails.

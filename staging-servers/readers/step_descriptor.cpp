@@ -40,7 +40,9 @@ DescribedStep describe(Segments& segments, const journal::StepCommittedT& step, 
       const bool own = segments.is_own(extent.segment());
       if (own) described.segments.push_back(extent.segment());
       // What lies here is mapped by nobody elsewhere, so it does not matter who may truncate it.
-      if (!own || reader.is_here) may_map = may_map && segments.may_map(extent.segment(), reader.user);
+      const bool matters = reader.holds && (reader.is_here ? may_map || !own : !own);
+      // Of other members all are asked for: what is not known yet is known for a later step.
+      if (matters && !segments.may_map(extent.segment(), reader.user)) may_map = false;
     }
     described.descriptor->parts.push_back(reference_of(*part));
   }

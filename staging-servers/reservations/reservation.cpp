@@ -280,7 +280,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   };
   if (unreadable.contains(stream)) {
     // Which steps they hold only its journal tells, and with it gone these would be anybody's space.
-    services_.readers.forget_gone_unplaced();
+    services_.readers.forget_gone_unplaced(host_.earlier_readers_are_gone());
     if (services_.readers.has_unplaced()) {
       return fail(
           ErrorCode::busy,

@@ -37,6 +37,8 @@ class ReservationHost {
   virtual Result<void> note_boot() = 0;
   /// Deletes in the background what lies in quarantine.
   virtual void purge_quarantine() = 0;
+  /// No reader of before the start can have mapped anything that other members of reservations have.
+  virtual bool earlier_readers_are_gone() const = 0;
   /// It has a stream: from now on somebody may wait for space in it.
   virtual void has_streams(Reservation& reservation) = 0;
   /// Ends the connections that read or write there.

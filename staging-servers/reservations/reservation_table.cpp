@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reservations/reservation_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "loop/connection.h"
+#include "space/other_members.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -62,6 +64,13 @@ void ReservationTable::end_work(const std::string& name) {
   if (found == names_in_work.end()) return;
   for (auto& task : found->second) host_.stream_services().loop.post(std::move(task));
   names_in_work.erase(found);
+}
+
+bool ReservationTable::earlier_readers_are_gone() const {
+  return std::ranges::all_of(reservations_, [](const auto& entry) {
+    const OtherMembers* const others = entry.second->space().segments().others();
+    return others == nullptr || others->earlier_are_gone();
+  });
 }
 
 void ReservationTable::forget(const std::string& name) {

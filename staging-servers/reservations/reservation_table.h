@@ -32,6 +32,8 @@ class ReservationTable {
 
   Map& all() noexcept { return reservations_; }
   const Map& all() const noexcept { return reservations_; }
+  /// As OtherMembers::earlier_are_gone(), of all reservations.
+  bool earlier_readers_are_gone() const;
   /// invalid_argument for what cannot be a name; not_found, or permission_denied with the same words for those that may
   /// not know; permission_denied for those that may do less than this.
   Result<Reservation*> find(const std::string& name, const Peer& peer, Rights needed);

@@ -68,11 +68,13 @@ std::map<ReaderPresence::GroupRank, std::uint64_t> ReaderPresence::ranks() const
   return found;
 }
 
-std::set<std::uint64_t> ReaderPresence::sessions() const {
+Result<std::set<std::uint64_t>> ReaderPresence::sessions() const {
   std::set<std::uint64_t> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored))
-    if (const auto session = hexadecimal(entry.path().filename().string())) found.insert(*session);
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory_, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (const auto session = hexadecimal(entry->path().filename().string())) found.insert(*session);
+  if (error) return system_error(error.value(), "cannot list who reads here", directory_);
   return found;
 }
 

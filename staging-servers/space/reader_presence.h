@@ -34,7 +34,7 @@ class ReaderPresence {
   /// The sessions of all ranks of groups that have a file, also of those that are gone.
   std::map<GroupRank, std::uint64_t> ranks() const;
   /// All that have a file, also of those that are gone.
-  std::set<std::uint64_t> sessions() const;
+  Result<std::set<std::uint64_t>> sessions() const;
   /// The session has ended.
   void forget(std::uint64_t session) const;
 

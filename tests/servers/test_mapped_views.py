@@ -141,8 +141,6 @@ def lose_power_of_home(pool: ServerPool, way: list[Relay]) -> None:
     home = pool.servers[0]
     home.kill()
     (home.root / "boot-id").write_text("another boot\n")
-    # Nobody has synced it.
-    (home.root / "pins").unlink()
     home.start()
     pool.tell()
 
@@ -181,7 +179,7 @@ def test_mapped_bytes_stay_whatever_becomes_of_the_home(pool: ServerPool, way: l
             assert again.tell("range(2, 80)") == "done"
             assert reader.tell("look -") == "same"
             with Program(pool, 1, READER) as other:
-                # Nobody knows what is mapped there once the table of pins is lost, so nothing new lies there.
+                # After a boot nobody knows what is mapped there, so nothing new lies there.
                 is_closed = event is lose_power_of_home
                 assert other.tell("view 77") == ("copied" if is_closed else "mapped")
                 assert other.end() == 0

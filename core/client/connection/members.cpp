@@ -70,6 +70,8 @@ Result<MemberConnection> Members::to(std::uint16_t member) {
 }
 
 Result<Members::Mapping> Members::begin_mapping(std::uint16_t member) {
+  ASSIGN_OR_RETURN(const auto at, to(member));
+  if (at.connection->is_remote()) return fail(ErrorCode::no_space, "the member is on another node now");
   wire::MemberQueryT query;
   query.member = member;
   query.maps = true;

@@ -35,7 +35,7 @@ std::byte* BlockReader::buffer() {
   return buffer_.get();
 }
 
-Result<void> BlockReader::select(const StepState::BlockReference& block) {
+void BlockReader::select(const StepState::BlockReference& block) {
   selected_ = block;
   const bool next = variable_ == block.variable && block.block == place_.block + 1;
   if (next && block.variable->piece_counts() != nullptr) {
@@ -50,21 +50,13 @@ Result<void> BlockReader::select(const StepState::BlockReference& block) {
     variable_ = block.variable;
     place_ = protocol::block_place(*variable_, block.block);
   }
+  // Segments of a member on this node are asked for now: how a block is read and checked depends on where it is.
+  ReaderLink& link = step_.link();
   remote_ = false;
   for (std::uint32_t i = 0; !remote_ && i < place_.piece_count; ++i) {
-    ASSIGN_OR_RETURN(const bool here, is_here(protocol::piece_of(*variable_, place_.first_piece + i)));
-    remote_ = !here;
+    const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece + i);
+    remote_ = piece.member() == 0 ? link.is_remote() : link.segment_here(piece.segment(), piece.member()) == nullptr;
   }
-  return {};
-}
-
-Result<bool> BlockReader::is_here(const format::Piece& piece) const {
-  ReaderLink& link = step_.link();
-  if (piece.member() == 0) return !link.is_remote();
-  if (link.is_elsewhere(piece.member())) return link.segments().find(piece.segment()) != nullptr;
-  // Asked now and not when it is read: how a block is read and checked depends on it.
-  ASSIGN_OR_RETURN(const auto segment, step_.pin().segment(piece.segment()));
-  return !segment->is_remote();
 }
 
 Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,
@@ -222,18 +214,18 @@ Result<void> BlockReader::read_checked(const StepState::BlockReference& block, s
 }
 
 Result<void> BlockReader::verify(const StepState::BlockReference& block) {
-  RETURN_IF_ERROR(named(block, select(block)));
+  select(block);
   if (place_.bytes == 0) return {};
   return named(block, read_checked(block, nullptr));
 }
 
 Result<void> BlockReader::read_whole(const StepState::BlockReference& block, std::byte* out) {
-  RETURN_IF_ERROR(named(block, select(block)));
+  select(block);
   return named(block, is_to_check(block, true) ? read_checked(block, out) : read_range(0, {out, place_.bytes}));
 }
 
 Result<void> BlockReader::read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out) {
-  RETURN_IF_ERROR(named(block, select(block)));
+  select(block);
   return named(block, read_selected(block, box, out));
 }
 

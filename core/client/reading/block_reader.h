@@ -60,11 +60,8 @@ class BlockReader {
   /// Whether a read of the selected block, `whole` or of a part, is to be checked, as the reader's options say.
   bool is_to_check(const StepState::BlockReference& block, bool whole) const;
   Result<void> check_that_checksum_exists() const;
-  /// unavailable while a member with some of it is away.
-  Result<void> select(const StepState::BlockReference& block);
-  /// Its segment is on this node.
-  Result<bool> is_here(const format::Piece& piece) const;
-  /// Some of the selected block comes from another node.
+  void select(const StepState::BlockReference& block);
+  /// Some of the selected block comes from another node, or may.
   bool is_remote() const noexcept { return remote_; }
   /// The same, and the step has not brought all its bytes along.
   bool is_fetched() const;

@@ -228,13 +228,15 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
     });
   }
   if (body->lost_pins() != nullptr) {
+    bool was_mapped = false;
     for (const wire::StepKey* key : *body->lost_pins()) {
       const auto found = pins_.find({key->epoch(), key->step()});
       if (found == pins_.end()) continue;
       found->second.first->lost_ = true;
       pins_.erase(found);
+      was_mapped = true;
     }
-    if (body->lost_pins()->size() > 0) mappings_are_stale();
+    if (was_mapped) mappings_are_stale();
   }
   return {};
 }
@@ -431,11 +433,8 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
   for (bool is_first = true;; is_first = false) {
     auto at = members_.to(member);
     if (!at && (at.error().code != ErrorCode::unavailable || deadline.passed())) return fail(std::move(at.error()));
-    if (at && at->connection->is_remote()) {
-      const std::lock_guard lock(mutex_);
-      elsewhere_.insert(member);
+    if (at && at->connection->is_remote())
       return segments_.make_remote(number, member, std::make_unique<RemoteStepFile>(pin, number, member));
-    }
     if (at) {
       auto found = segment_from(*at->connection, number);
       if (found || !at->connection->is_broken()) return found;
@@ -448,34 +447,48 @@ Result<std::shared_ptr<Segment>> ReaderLink::member_segment(const Pin& pin, std:
 }
 
 Result<std::shared_ptr<const void>> ReaderLink::begin_mapping(std::uint16_t member) {
+  const auto known = [&]() -> std::shared_ptr<const void> {
+    const std::lock_guard lock(mutex_);
+    const auto found = mapped_.find(member);
+    return found == mapped_.end() ? nullptr : found->second;
+  };
+  // A member that hangs holds up nobody who maps what another one has.
+  if (auto mapped = known()) return mapped;
   const std::lock_guard one_at_a_time(mapping_mutex_);
   while (true) {
-    std::uint64_t generation = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto known = mapped_.find(member); known != mapped_.end()) return known->second;
-      generation = current_.generation;
-    }
+    if (auto mapped = known()) return mapped;
+    const std::uint64_t generation = current().generation;
     ASSIGN_OR_RETURN(auto mapping, members_.begin_mapping(member));
     auto begun = std::make_shared<MappedMember>(member, std::move(mapping));
     {
       const std::lock_guard lock(mutex_);
-      mapped_.insert_or_assign(member, begun);
       all_mapped_.push_back(begun);
     }
     // A home that had given this reader up before it opened the file has let go of its steps, and says so now.
     RETURN_IF_ERROR(confirm());
     const std::lock_guard lock(mutex_);
-    if (current_.generation == generation) return begun;
     // Nor may a home that came back meanwhile have heard of it.
-    begun->stale = true;
-    mapped_.erase(member);
+    if (current_.generation != generation) continue;
+    mapped_.insert_or_assign(member, begun);
+    return begun;
   }
 }
 
-bool ReaderLink::is_elsewhere(std::uint16_t member) const {
-  const std::lock_guard lock(mutex_);
-  return elsewhere_.contains(member);
+std::shared_ptr<Segment> ReaderLink::segment_here(std::uint32_t number, std::uint16_t member) {
+  if (auto found = segments_.find(number)) return found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (elsewhere_.contains(member)) return nullptr;
+  }
+  const auto at = members_.to(member);
+  if (!at) return nullptr;
+  if (at->connection->is_remote()) {
+    const std::lock_guard lock(mutex_);
+    elsewhere_.insert(member);
+    return nullptr;
+  }
+  auto found = segment_from(*at->connection, number);
+  return found ? std::move(*found) : nullptr;
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::segment_from(Connection& member, std::uint32_t number) {

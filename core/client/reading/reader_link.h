@@ -177,8 +177,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// For who maps what a member on this node has, kept meanwhile: the steps that this reader holds stay as long as it
   /// exists, whatever becomes of the connection, or of the home. no_space where that cannot be had.
   Result<std::shared_ptr<const void>> begin_mapping(std::uint16_t member);
-  /// That member was last reached over the network.
-  bool is_elsewhere(std::uint16_t member) const;
+  /// The same if it is on this node, and the member there now; else null, without waiting for the member.
+  std::shared_ptr<Segment> segment_here(std::uint32_t number, std::uint16_t member);
 
   SegmentCache& segments() noexcept { return segments_; }
   AttributeSets& attribute_sets() noexcept { return attribute_sets_; }
@@ -241,7 +241,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   bool rewound_ = false;
   std::map<std::uint16_t, std::shared_ptr<MappedMember>> mapped_;  // by member; none is stale
   std::vector<std::weak_ptr<MappedMember>> all_mapped_;
-  std::set<std::uint16_t> elsewhere_;  // members that were last reached over the network
+  std::set<std::uint16_t> elsewhere_;  // members that were reached over the network
   std::optional<GroupPlace> place_;    // whether it has one is constant after construction
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
 };

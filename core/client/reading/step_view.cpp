@@ -68,6 +68,7 @@ Result<bool> hold_pieces(const StepState& state, const StepState::BlockReference
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     const format::Piece& piece = pieces.back();
     if (piece.member() == 0 && state.link().is_remote()) return false;
+    if (piece.member() != 0 && !state.link().segment_here(piece.segment(), piece.member())) return false;
     ASSIGN_OR_RETURN(auto segment, pin.segment(piece.segment()));
     if (segment->is_remote()) return false;
     auto checked = segment->check(piece.member(), piece.offset(), piece.length());
@@ -81,7 +82,9 @@ Result<bool> hold_pieces(const StepState& state, const StepState::BlockReference
   }
   for (const std::uint16_t member : members) {
     auto begun = state.link().begin_mapping(member);
-    if (!begun && begun.error().code == ErrorCode::no_space) return false;
+    // What is here can be read in any case.
+    const ErrorCode code = begun ? ErrorCode::protocol : begun.error().code;
+    if (!begun && (code == ErrorCode::no_space || code == ErrorCode::unavailable)) return false;
     if (!begun) return fail(std::move(begun.error()));
     owner.members.push_back(std::move(*begun));
   }
