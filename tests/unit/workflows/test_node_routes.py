@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from fastapi.routing import APIRoute
 
 from forebay.errors import BusyError
+from forebay.manager.records import NodeAnswer, NodeAnswerState, NodeReported
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.slurm.job_files import JobFiles
 from forebay.workflows.slurm.node_routes import NodeReport, NodeRequest, build_node_router
@@ -34,7 +35,7 @@ class Files:
         self._running = 0
         self._guard = threading.Lock()
 
-    def report(self, *_: object) -> dict[str, Any]:
+    def report(self, *_: object) -> NodeReported:
         with self._guard:
             self._running += 1
             self.most = max(self.most, self._running)
@@ -43,13 +44,13 @@ class Files:
         self.end.wait(seconds(60))
         with self._guard:
             self._running -= 1
-        return {"fenced": True}
+        return NodeReported(fenced=True)
 
     def user_of(self, token: str) -> int:
         return int(token)  # each has one job
 
-    def answer(self, *_: object) -> dict[str, Any]:
-        return {"state": "none"}
+    def answer(self, *_: object) -> NodeAnswer:
+        return NodeAnswer(NodeAnswerState.NONE)
 
 
 def test_reports_that_wait_for_fences_leave_threads_and_places_to_other_requests() -> None:
@@ -72,7 +73,7 @@ def test_reports_that_wait_for_fences_leave_threads_and_places_to_other_requests
             async with asyncio.timeout(seconds(30)):
                 await is_full.wait()
                 answer = await calls["/slurm/nodes/begin"](NodeRequest(job="18", node="n1"), root)
-                assert answer == {"state": "none"}
+                assert answer["state"] == "none"
             assert not any(one.done() for one in reports[:_HELD])
             # The agent that is to fence them asks by the same way.
             for one in reports[_HELD:]:
