@@ -46,9 +46,10 @@ print("ready", flush=True)
 for line in sys.stdin:
     what, number = line.split()
     if what == "view":
-        before = mapped()
         views[int(number)] = stream[int(number)]["T"].view()
         print("mapped" if mapped() > 0 else "copied", flush=True)
+    elif what == "read":
+        print("right" if np.all(stream[int(number)]["T"].read() == float(number)) else "wrong", flush=True)
     elif what == "drop":
         del views[int(number)]
         print("dropped", flush=True)
@@ -191,6 +192,21 @@ def test_mapped_bytes_stay_whatever_becomes_of_the_home(pool: ServerPool, way: l
             assert again.tell("range(82, 160)") == "done"
             assert again.end() == 0
     assert problems(pool) == []
+
+
+def test_what_is_here_is_copied_where_its_member_cannot_note_who_maps(pool: ServerPool) -> None:
+    with Program(pool, 1, WRITER) as writer, Program(pool, 1, READER) as reader:
+        assert writer.tell("range(2)") == "done"
+        assert reader.tell("read 0") == "right"  # it has the segment from now on
+        pool.servers[1].kill()
+        assert reader.tell("view 0") == "copied"
+        assert reader.tell("look -") == "same"
+        pool.servers[1].start()
+        pool.tell()
+        wait_until_present(pool, 3)
+        assert reader.tell("view 1") == "mapped"
+        assert reader.end() == 0
+        writer.kill()
 
 
 def test_a_reader_that_comes_back_holds_what_it_had_and_maps_more(pool: ServerPool, way: list[Relay]) -> None:

@@ -480,15 +480,18 @@ std::shared_ptr<Segment> ReaderLink::segment_here(std::uint32_t number, std::uin
     const std::lock_guard lock(mutex_);
     if (elsewhere_.contains(member)) return nullptr;
   }
-  const auto at = members_.to(member);
-  if (!at) return nullptr;
-  if (at->connection->is_remote()) {
-    const std::lock_guard lock(mutex_);
-    elsewhere_.insert(member);
-    return nullptr;
+  // As in fetch_from(): a fresh connection tells.
+  for (bool again = true;; again = false) {
+    const auto at = members_.to(member);
+    if (!at) return nullptr;
+    if (at->connection->is_remote()) {
+      const std::lock_guard lock(mutex_);
+      elsewhere_.insert(member);
+      return nullptr;
+    }
+    if (auto found = segment_from(*at->connection, number)) return std::move(*found);
+    if (!at->connection->is_broken() || !again) return nullptr;
   }
-  auto found = segment_from(*at->connection, number);
-  return found ? std::move(*found) : nullptr;
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::segment_from(Connection& member, std::uint32_t number) {
