@@ -515,6 +515,7 @@ void HomeMembers::send_fence(std::uint16_t number, const FenceKind& kind) {
                      for (const Extent& extent : told.extents) events_.release(extent);
                      took_fence(number, kind);
                      send_fences(number);
+                     send_probe(number);
                    });
 }
 
@@ -551,7 +552,8 @@ bool HomeMembers::is_unwritten(std::uint32_t segment) {
 
 void HomeMembers::send_probe(std::uint16_t number) {
   Member& member = members_.at(number);
-  if (member.absence || member.wanted.empty()) return;
+  // Who has a permit that a waiting fence is about may open a segment after the probe has passed.
+  if (member.absence || member.wanted.empty() || !member.fences_waiting.empty()) return;
   wire::MemberProbeT message;
   message.reservation = segments_.record().id;
   message.segments.assign(member.wanted.begin(), member.wanted.end());

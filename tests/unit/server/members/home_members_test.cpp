@@ -5,7 +5,10 @@
 #include <future>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "members/sync_counters.h"
 #include "tests/unit/server/daemon/pool_fixture.h"
@@ -269,6 +272,42 @@ TEST_F(HomeMembersTest, a_home_that_has_stored_less_than_a_member_knows_serves_n
   EXPECT_TRUE(comes_absent(1, "it serves nothing"));
   open_is_refused("server ssd2 knows of 2 syncs, the copy of 1");
   EXPECT_FALSE(sync({segment_of(1)}).get());
+}
+
+TEST_F(HomeMembersTest, a_probe_is_sent_after_the_fences_that_wait) {
+  struct Seen {
+    std::mutex mutex;
+    std::vector<std::string> messages;  // guarded by mutex
+    void note(const std::string& message) {
+      const std::lock_guard lock(mutex);
+      messages.push_back(message);
+    }
+  };
+  const auto seen = std::make_shared<Seen>();  // outlives this function, as the member does
+  member(1).on(MessageType::member_fence, [seen](const Message& message) {
+    const std::string stream = RawClient::unpack<wire::MemberFence>(message)->stream;
+    if (!stream.empty()) seen->note("fence of " + stream);
+    return FakeMember::answer(MessageType::done, wire::DoneT());
+  });
+  member(1).on(MessageType::member_probe, [seen](const Message& message) {
+    seen->note("probe");
+    wire::MemberProbedT answer;
+    answer.segments = RawClient::unpack<wire::MemberProbe>(message)->segments;
+    return FakeMember::answer(MessageType::member_probed, answer);
+  });
+  const std::uint32_t segment = segment_of(1);
+  with_others([&](server::HomeMembers& others, server::Segments&) {
+    // The second one of a kind waits for the first.
+    for (int i = 0; i < 2; ++i) others.fence("flow", 1, 0, {});
+    EXPECT_FALSE(others.nobody_writes(segment));
+  });
+  EXPECT_TRUE(comes_true([&] {
+    bool is_unwritten = false;
+    with_others([&](server::HomeMembers& others, server::Segments&) { is_unwritten = others.nobody_writes(segment); });
+    return is_unwritten;
+  }));
+  const std::lock_guard lock(seen->mutex);
+  EXPECT_EQ(seen->messages, (std::vector<std::string>{"fence of flow", "fence of flow", "probe"}));
 }
 
 TEST_F(HomeMembersTest, checksums_are_asked_for_in_bounded_messages_and_joined) {
