@@ -95,12 +95,10 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
       if (carried) pin->carry(std::move(carried));
     }
     auto state = client::StepState::load(std::move(pin), *event.step());
-    // A server that came back while metadata was read from it does not know that it has given the step, and gives it
-    // again.
-    if (moves && link->is_remote() && link->current().generation != generation) return NextStep{};
     if (state) next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
     if (moves) {
-      link->step_given(summary.epoch(), summary.step());
+      // A server that comes back meanwhile does not know that it has given the step, and gives it again.
+      if (!link->step_given(summary.epoch(), summary.step(), generation)) return NextStep{};
       link->turn_answered(event);
       untold_rewound |= link->take_rewound();
       untold_skipped += next.skipped;
@@ -284,9 +282,13 @@ Result<std::shared_ptr<const Step>> Reader::Impl::step(std::uint64_t number, std
   wire::StepGetT request;
   request.step = number;
   request.epoch = epoch;
-  std::uint64_t generation = 0;
-  ASSIGN_OR_RETURN(auto answer, link->ask(MessageType::step_get, request, MessageType::step_event, &generation));
-  return step_of(std::move(answer), generation);
+  while (true) {
+    std::uint64_t generation = 0;
+    ASSIGN_OR_RETURN(auto answer, link->ask(MessageType::step_get, request, MessageType::step_event, &generation));
+    auto found = step_of(std::move(answer), generation);
+    // Where the connection has ended meanwhile, the step is not held.
+    if (link->is_current(generation)) return found;
+  }
 }
 
 // `now`: the connection that the requests of the moment went to.
@@ -307,12 +309,13 @@ Result<void> Reader::Impl::visit_steps(std::span<const std::uint64_t> numbers, c
       if (!started) break;
       asked.push_back(*started);
     }
-    auto next = asked.empty() ? step(numbers.front()) : take_step(asked.front(), now);
-    if (!next && now.connection->is_broken()) {
+    const bool was_asked = !asked.empty();
+    auto next = was_asked ? take_step(asked.front(), now) : step(numbers.front());
+    if (was_asked && (next ? !link->is_current(now.generation) : now.connection->is_broken())) {
       // The ordinary way waits for the server.
       asked.clear();
       next = step(numbers.front());
-    } else if (!asked.empty()) {
+    } else if (was_asked) {
       asked.pop_front();
     }
     numbers = numbers.subspan(1);

@@ -168,6 +168,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
 
   if (presented != nullptr) {
     const std::lock_guard lock(mutex_);
+    presented_ = current_.generation;
     request.resume = true;
     request.session = session_;
     request.epoch = epoch_;
@@ -280,11 +281,18 @@ void ReaderLink::set_position(std::uint32_t epoch, std::uint64_t position) {
   position_ = position;
 }
 
-void ReaderLink::step_given(std::uint32_t epoch, std::uint64_t step) {
+bool ReaderLink::step_given(std::uint32_t epoch, std::uint64_t step, std::uint64_t generation) {
   const std::lock_guard lock(mutex_);
+  if (!is_current_locked(generation)) return false;
   epoch_ = epoch;
   position_ = step + 1;
   first_step_ = std::min(first_step_, step);
+  return true;
+}
+
+bool ReaderLink::is_current(std::uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  return is_current_locked(generation);
 }
 
 bool ReaderLink::take_rewound() {
@@ -510,7 +518,7 @@ std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epo
   // Declared first, so that a pin that dies here does so without the lock.
   std::shared_ptr<Pin> pin;
   const std::lock_guard lock(mutex_);
-  if (!pinned || generation != current_.generation) {
+  if (!pinned || !is_current_locked(generation)) {
     pin = std::make_shared<Pin>(shared_from_this(), step, epoch, pinned);
     pin->lost_ = pinned;  // with the connection that it came through
     return pin;

@@ -119,8 +119,11 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   /// Where the reader is, for resume().
   void set_position(std::uint32_t epoch, std::uint64_t position);
-  /// A step was given: the first one that this reader takes is not after it.
-  void step_given(std::uint32_t epoch, std::uint64_t step);
+  /// A step was given: the first one that this reader takes is not after it. False, and nothing is noted, where the
+  /// connection that brought it has ended: the server that comes back gives it again.
+  bool step_given(std::uint32_t epoch, std::uint64_t step, std::uint64_t generation);
+  /// Does the server still hold what this connection brings? Not once another one was told what is held.
+  bool is_current(std::uint64_t generation) const;
   std::uint32_t epoch() const;
   std::uint64_t position() const;
   std::uint64_t first_step() const;
@@ -214,6 +217,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// Sends ReaderOpen, to resume where `presented` is given, and from its answer on uses this connection.
   Result<void> greet(const std::shared_ptr<Connection>& connection, Presented* presented, Deadline deadline);
   void release(Pin& pin);
+  bool is_current_locked(std::uint64_t generation) const noexcept {
+    return generation == current_.generation && generation != presented_;
+  }
   /// A server that came back after `broken` was lost learns at once what is held no longer. Without waiting for one.
   void tell_what_is_held(const Connection& broken);
 
@@ -233,6 +239,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   Current current_;
+  std::uint64_t presented_ = 0;  ///< of the connection whose pins another one was told, for resume()
   bool left_ = false;
   std::uint64_t session_ = 0;
   std::uint32_t epoch_ = 0;

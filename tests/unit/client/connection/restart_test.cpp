@@ -302,5 +302,47 @@ TEST_F(Restart, many_restarts_lose_no_step) {
   }
 }
 
+TEST_F(Restart, a_reader_goes_on_while_a_step_is_read_in_another_thread) {
+  constexpr std::uint64_t last = 60;
+  auto writer = open_writer();
+  auto reader = open_reader();
+  // More than a reader without a name may pin: each read of it asks the server.
+  write_step(*writer, 65 * mib / sizeof(double), 0);
+  auto large = reader->next(10'000);
+  ASSERT_OK(large);
+  ASSERT_EQ(large->kind, NextStep::Kind::step);
+  std::atomic<bool> done = false;
+  // Whichever thread first finds the server gone brings the connection back, while the other may have an answer in hand.
+  auto reading = std::async(std::launch::async, [&] {
+    const Step& step = *large->step;
+    double value = -1;
+    while (!done) ASSERT_OK(step.read(*step.find("T"), {{0}, {1}}, &value));
+    EXPECT_EQ(value, 0);
+  });
+  auto following = std::async(std::launch::async, [&] {
+    for (std::uint64_t expected = 1; expected <= last;) {
+      auto next = reader->next(10'000);
+      ASSERT_OK(next);
+      if (next->kind == NextStep::Kind::notice) continue;
+      ASSERT_EQ(next->kind, NextStep::Kind::step);
+      ASSERT_EQ(next->step->number(), expected);
+      EXPECT_EQ(read_step(*next->step).front(), static_cast<double>(expected));
+      auto again = reader->step(expected);
+      ASSERT_OK(again);
+      EXPECT_EQ(read_step(**again).front(), static_cast<double>(expected));
+      ++expected;
+    }
+  });
+  for (std::uint64_t step = 1; step <= last; ++step) {
+    write_step(*writer, 5000, static_cast<double>(step));
+    if (step % 3 != 0) continue;
+    server_.kill();
+    server_.start();
+  }
+  following.get();
+  done = true;
+  reading.get();
+}
+
 }  // namespace
 }  // namespace forebay::testing
