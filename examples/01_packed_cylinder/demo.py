@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packed cylinder, whole: a running simulation is rendered, analysed and checkpointed, and survives being killed.
 
-Exit status: 0 if everything that it shows was checked and holds, 1 if not, 2 for a mistake on the command line.
-
-    ./run demo
-    ./run demo --remote
-    ./run demo --servers
-    python demo.py --steps 40 --out results
+command_line.py says how it is run.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -21,9 +15,10 @@ from pathlib import Path
 from types import FrameType
 
 from cast import STREAM, Cast
+from command_line import REPOSITORY, parse
 from instance import Instance
 from nodes import NodeCast, NodeInstance, NodeShow, PoolInstance, PoolShow
-from plan import DEFAULT_GRID, RANKS, SMALL_GRID, STEPS_MIN, Plan
+from plan import DEFAULT_GRID, RANKS, SMALL_GRID, Plan
 from programs import DemoError, Programs, processes_of_instance
 from rich.console import Console
 from rich.text import Text
@@ -34,7 +29,6 @@ from verification import Check, Verification
 
 import forebay
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
 #: A folder of this name in DIR says that the demo may clear DIR.
 _MARK = ".forebay-demo"
 
@@ -42,7 +36,7 @@ _MARK = ".forebay-demo"
 def main() -> int:
     """Runs the demo; returns the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
-    options = _parse_arguments()
+    options = parse()
     plan = Plan(options.steps, SMALL_GRID if options.small else DEFAULT_GRID)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     out: Path = options.out.absolute()
@@ -110,43 +104,9 @@ def _check_instance(instance: Instance) -> Iterator[Check]:
     yield Check("after `forebay down` nothing runs", not left, f"left: {left}" if left else "nothing")
 
 
-def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="./run demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--steps", type=_steps, default=100, metavar="N",
-        help=f"output steps, {STEPS_MIN} at least; the simulated time stays the same (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, default=_REPOSITORY / "build" / "demo", metavar="DIR",
-        help="folder for the results; what an earlier demo left there is removed (default: build/demo)",
-    )  # fmt: skip
-    places = parser.add_mutually_exclusive_group()
-    places.add_argument(
-        "--remote", action="store_true",
-        help="server, simulation and consumers on three nodes of a cluster on this machine; one is cut off meanwhile",
-    )  # fmt: skip
-    places.add_argument(
-        "--servers", action="store_true",
-        help="three servers, simulation and consumers on five such nodes; one server is killed meanwhile; needs root",
-    )  # fmt: skip
-    parser.add_argument("--small", action="store_true", help=f"a grid of {SMALL_GRID.name}, as the tests take it")
-    return parser.parse_args()
-
-
-def _steps(text: str) -> int:
-    steps = int(text)
-    if steps < STEPS_MIN:
-        raise argparse.ArgumentTypeError(
-            f"{steps} are too few for a checkpoint, a kill and a restart; take {STEPS_MIN}"
-        )
-    return steps
-
-
 def _find_simulation() -> Path:
     named = os.environ.get("FOREBAY_EXAMPLES_BIN")
-    build = Path(os.environ.get("FOREBAY_BUILD_DIR", _REPOSITORY / "build" / "dev"))
+    build = Path(os.environ.get("FOREBAY_BUILD_DIR", REPOSITORY / "build" / "dev"))
     program = (Path(named) if named else build / "examples" / "01_packed_cylinder") / "packed_cylinder"
     if not program.is_file():
         raise DemoError(f"the simulation is not built ({program} is missing): run ./run build")

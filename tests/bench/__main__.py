@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from forebay.workflows.cluster.network import why_not
 from tests.bench import rates
+from tests.bench.command_line import parse
 from tests.bench.measure import Outcome, Suite, run_suite
 from tests.bench.recorded import record, regressions, unrecorded
 from tests.bench.report import POLICY, describe_machine, print_table, save_json, save_plot
@@ -57,8 +57,6 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "mounts": lambda: _mounts(),
     "files": lambda: _files(),
 }
-#: They need large packages, root or a FUSE device: only by name.
-_BY_NAME = ("consumers", "workflows", "workloads", "remote", "servers", "mounts", "files")
 
 
 def _slurm_jobs() -> list[Suite]:
@@ -169,21 +167,7 @@ def _servers() -> list[Suite]:
 
 def main() -> int:
     """0 unless a row is far below its last ratio that was recorded on such a processor."""
-    parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
-    parser.add_argument(
-        "suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all but {', '.join(_BY_NAME)}"
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: some five minutes")
-    parser.add_argument("--long", action="store_true", help="workflows: the detector takes two minutes, not 20 seconds")
-    parser.add_argument(
-        "--record", action="store_true", help="keep the ratios: what later runs on such a processor are compared with"
-    )
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.suites if name not in SUITES]
-    if unknown:
-        parser.error(f"there is no suite {unknown[0]!r}; the suites are {', '.join(SUITES)}")
-
+    arguments = parse()
     console = Console()
     folder: Path = arguments.output.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -192,7 +176,7 @@ def main() -> int:
     bench = Workbench(folder / "scratch", quick=arguments.quick, long=arguments.long)
     outcomes: list[Outcome] = []
     with console.status("") as status:
-        for name in arguments.suites or [name for name in SUITES if name not in _BY_NAME]:
+        for name in arguments.suites:
             for suite in SUITES[name]():
                 outcomes.append(run_suite(suite, bench, lambda text: status.update(text)))
                 # At once: what was measured is kept if the run ends early.

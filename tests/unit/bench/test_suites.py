@@ -6,7 +6,13 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.__main__ import SUITES
+from tests.bench.command_line import BY_NAME, SUITE_NAMES
 from tests.bench.measure import Row
+
+
+def test_the_command_line_names_all_suites() -> None:
+    assert tuple(SUITES) == SUITE_NAMES
+    assert set(BY_NAME) <= set(SUITE_NAMES)
 
 
 @pytest.mark.parametrize("name", SUITES)
