@@ -16,6 +16,7 @@ from forebay.errors import InvalidArgumentError
 from forebay.files.complete_rule import CompleteRule
 from forebay.files.name_choice import NameChoice
 from forebay.names import NAME_PATTERN, is_valid_name
+from forebay.step_selection import StepSelection
 from forebay.workflows.directives.directive_lines import (
     DirectiveLine,
     directive_lines,
@@ -261,13 +262,9 @@ def _stream_stage(so_far: _Draft, line: DirectiveLine) -> None:
     form = options.get("format", "bp5")
     if form not in ("bp5", "hdf5"):
         raise InvalidArgumentError(f"format={form} is not known; known are bp5 and hdf5")
-    stage = StreamStage(
-        options["stream"],
-        _outside(options["destination"]),
-        _count(options, "every"),
-        options.get("steps", ""),
-        form,
-    )
+    every, steps = _count(options, "every"), options.get("steps", "")
+    StepSelection.parse(every, steps)
+    stage = StreamStage(options["stream"], _outside(options["destination"]), every, steps, form)
     so_far.streams.append(stage)
 
 

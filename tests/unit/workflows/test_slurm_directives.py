@@ -87,6 +87,8 @@ def test_a_script_without_directives_asks_for_nothing() -> None:
         ("#DW stage_in source=/pfs/a destination=$DW_JOB_STRIPEDX/a", "does not begin with"),
         ("#DW stage_out source=$DW_JOB_STRIPED/a destination=$DW_JOB_STRIPED/b", "no absolute path"),
         ("#FB stage_out stream=flow every=0 destination=/a", "every=0"),
+        ("#FB stage_out stream=flow steps=all destination=/a", "'all' is not a step number or range"),
+        ("#FB stage_out stream=flow steps=0,10-20 destination=/a", "'10-20' is not a step number or range"),
         ("#FB stage_in stream=flow destination=/a", "not known"),
         ("#FB stage_out source=$DW_JOB_STRIPED/run destination=/a", "match= is missing"),
         ("#FB stage_out source=$DW_JOB_STRIPED match=a/b destination=/a", "no pattern of names"),
