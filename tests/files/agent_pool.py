@@ -112,7 +112,7 @@ class AgentProcess:
 class AgentPool:
     """All of it. A context manager: what is left of a failed test goes with it."""
 
-    def __init__(self, folder: Path, munged: Munged, python: str) -> None:
+    def __init__(self, folder: Path, munged: Munged, python: str, pool_settings: str) -> None:
         self.folder = folder
         self.python = python
         self._more = folder / "more"
@@ -135,7 +135,7 @@ class AgentPool:
         roots = {node: f'root = "{folder}/nodes/node{node}/root"\n' for node in (MANAGER, HOME)}
         for node, root in (roots | {0: ""}).items():
             self._configuration(node).write_text(
-                f'{root}files_image = "xfs"\n[pools.default]\nfiles_driver = "nfs"\n'
+                f'{root}files_image = "xfs"\n[pools.default]\nfiles_driver = "nfs"\n{pool_settings}'
                 '[files]\nserver = "node1:7460"\noperation_seconds_max = 30.0\nlease_seconds = 6.0\n'
                 "begin_seconds_max = 30.0\nend_seconds_max = 10.0\n"
                 f'[slurm]\nscheduler_user = "root"\nuid_min = {min(1000, self.uid)}\ngranularity = "16MiB"\n'
@@ -408,8 +408,10 @@ class AgentPool:
 
 
 @contextlib.contextmanager
-def agent_pool(folder: Path, python: str = sys.executable) -> Iterator[AgentPool]:
-    """One that runs, without an agent. `python`: one that other users may run, where they are to have stages."""
-    with Munged() as munged, AgentPool(folder, munged, python) as pool:
+def agent_pool(folder: Path, python: str = sys.executable, pool_settings: str = "") -> Iterator[AgentPool]:
+    """One that runs, without an agent. `python`: one that other users may run, where they are to have stages.
+    `pool_settings`: lines of the configuration.
+    """
+    with Munged() as munged, AgentPool(folder, munged, python, pool_settings) as pool:
         wait_for((pool.instance(MANAGER).root / "slurm" / "snapshot").exists, "the pool's list")
         yield pool

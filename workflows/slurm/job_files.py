@@ -93,7 +93,7 @@ class JobFiles:
             return Reach()
         engines = self.engines
         if follows or engines is None or self._driver_of_pool(pool) != "nfs" or not engines.can_mount:
-            return Reach((server_name(),))
+            return Reach(home_on=(server_name(),))
         return Reach(
             without={
                 server.name: f"no agent runs on server {server.name}, so files of jobs cannot lie there"

@@ -143,8 +143,7 @@ class JobMaking:
         if not job.capacity_bytes:
             self._files.make_trees(job, directives)
             return
-        reach = self.reach_of(job, request)
-        info = self._reservations.create(request, queues=False, on=reach.on, without=reach.without)
+        info = self._reservations.create(request, queues=False, reach=self.reach_of(job, request))
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         self._files.make_trees(job, directives)
         try:

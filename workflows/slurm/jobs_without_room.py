@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import time
 
-from forebay.errors import DisconnectedError, ForebayError, NoSpaceError
+from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError
 from forebay.manager.records import JobRow, JobState, ReservationRow
-from forebay.workflows.manager.core.database.database import Held
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.pools import Pools
 from forebay.workflows.slurm.job_ending import JobEnding
@@ -41,7 +40,7 @@ class JobsWithoutRoom:
         self._pools = pools
         self._settings = settings
         #: What each job will take that was released and not set up since, and until when nobody else gets it.
-        self._released: dict[str, tuple[Held, float]] = {}
+        self._released: dict[str, tuple[ReservationRow, float]] = {}
 
     async def note(self, job: JobRow, pool: str, error: ForebayError) -> ForebayError:
         """A setup failed. The row says so, and whether the job waits; returns the error that Slurm is to show."""
@@ -71,16 +70,17 @@ class JobsWithoutRoom:
             return
         request = await self._making.request_of(job, job.directives.get("pool", ""))
         reach = await in_thread(self._making.reach_of, job, request)
-        if not await in_thread(self._pools.has_room, request, [held for held, _ in self._released.values()], reach):
+        if not await in_thread(self._pools.has_room, request, [row for row, _ in self._released.values()], reach):
             return
-        self._released[job.token] = _held(request), now + _PROMISED_SECONDS
+        self._released[job.token] = request, now + _PROMISED_SECONDS
         if await release(self._settings.scontrol, job.token):
             _log.info("job %s: there is room for it, it is released", job.token)
         else:
             _log.warning("job %s: there is room for it, but Slurm does not release it", job.token)
 
     async def _may_succeed_later(self, job: JobRow, pool: str, error: ForebayError) -> bool:
-        if isinstance(error, FullError | DisconnectedError):
+        # Busy is what ends: of its run before, a server that has some of it is away.
+        if isinstance(error, FullError | DisconnectedError | BusyError):
             return True
         if not isinstance(error, NoSpaceError):
             return False
@@ -91,7 +91,3 @@ class JobsWithoutRoom:
         except NoSpaceError:
             return False
         return True
-
-
-def _held(request: ReservationRow) -> Held:
-    return Held(request.pool, request.account, request.owner_uid, request.capacity_bytes + request.files_bytes)

@@ -48,7 +48,6 @@ class Persistents:
         """
         gid = primary_group(uid, self._settings.uid_min)
         self._reservations.check_free_name(name)
-        reach = self._files.reach(pool)
         self._reservations.create(
             ReservationRow(
                 name=name,
@@ -61,8 +60,7 @@ class Persistents:
                 pool=pool,
             ),
             queues=False,
-            on=reach.on,
-            without=reach.without,
+            reach=self._files.reach(pool),
         )
 
     def destroy(self, name: str, *, hurry: bool) -> bool:

@@ -11,8 +11,10 @@ from forebay.manager.records import JobRow, JobState, ReservationRow
 __all__ = ["PoolState", "ServerState", "Session", "Use", "session_of_job", "session_of_persistent"]
 
 _NS = 1_000_000_000
-#: Jobs are counted from 1; the others take their number from their name, above these.
+#: Jobs are counted from 1; persistent reservations take their number from their name, above these; and fragments
+#: beside that of the files follow above these.
 _PERSISTENTS_FROM = 1 << 30
+_FRAGMENTS_FROM = 2 * _PERSISTENTS_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """A pool, as jobs may use it: each of their reservations lies on one server."""
+    """A pool, as jobs may use it: the files of each of their reservations lie on one server."""
 
     name: str
     granularity_bytes: int
@@ -57,11 +59,20 @@ class Session:
     files_bytes: int  #: 0: it has no instance
     reservation: str
     pool: str  #: as Slurm calls it
-    server: str  #: with its files
+    servers: tuple[tuple[str, int], ...]  #: and what it has there in bytes; the first one has its files
     state: JobState | None = None  #: None: a persistent reservation
     fails: bool = False
     private: bool = False
     node_count: int = 0  #: on how many nodes the job runs
+
+    @property
+    def fragments(self) -> list[tuple[int, str, int]]:
+        """Number, server and bytes of each of its parts."""
+        return [(self.id + n * _FRAGMENTS_FROM, server, size) for n, (server, size) in enumerate(self.servers)]
+
+    def lies_on(self, server: str) -> bool:
+        """Some of it is there."""
+        return any(name == server for name, _ in self.servers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ class Use:
     state: JobState
 
 
-def session_of_job(job: JobRow, pool: str, server: str) -> Session:
+def session_of_job(job: JobRow, pool: str, servers: tuple[tuple[str, int], ...]) -> Session:
     """The job's."""
     return Session(
         id=job.id,
@@ -84,7 +95,7 @@ def session_of_job(job: JobRow, pool: str, server: str) -> Session:
         files_bytes=job.capacity_bytes,
         reservation=job.reservation,
         pool=pool,
-        server=server,
+        servers=servers,
         state=job.state,
         fails=bool(job.reason),
         private=bool(job.directives.get("private", False)),
@@ -92,7 +103,7 @@ def session_of_job(job: JobRow, pool: str, server: str) -> Session:
     )
 
 
-def session_of_persistent(row: ReservationRow, pool: str, server: str) -> Session:
+def session_of_persistent(row: ReservationRow, pool: str, servers: tuple[tuple[str, int], ...]) -> Session:
     """The persistent reservation's."""
     number = _PERSISTENTS_FROM + (zlib.crc32(row.name.encode()) & (_PERSISTENTS_FROM - 1))
-    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name, pool, server)
+    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name, pool, servers)

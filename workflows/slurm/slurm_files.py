@@ -192,14 +192,14 @@ class SlurmFiles:
         """What Slurm is told of a job, by number, or of a persistent reservation, by name; None: nothing."""
         if isinstance(key, str):
             row = self._rows.persistent(key)
-            return None if row is None else Entry(session_of_persistent(row, self._name_of_pool(row), _server_of(row)))
+            return None if row is None else Entry(session_of_persistent(row, self._name_of_pool(row), _servers_of(row)))
         job = self._rows.job(key)
         if job is None:
             self._variables.pop(key, None)
             self._unknown.discard(key)
             return None
         row = self._rows.reservations.get(job.reservation)
-        return Entry(session_of_job(job, self._name_of_pool(row), _server_of(row)), self._variables_of(job))
+        return Entry(session_of_job(job, self._name_of_pool(row), _servers_of(row)), self._variables_of(job))
 
     def _variables_of(self, job: JobRow) -> str:
         """Its section of the snapshot, if its setup is done. A job has the same variables all its life."""
@@ -239,8 +239,11 @@ class SlurmFiles:
         write_whole(path, text, mode=0o644 if public else 0o600, owner=owner, durable=False)
 
 
-def _server_of(row: ReservationRow | None) -> str:
-    return (row.server if row is not None else "") or server_name()
+def _servers_of(row: ReservationRow | None) -> tuple[tuple[str, int], ...]:
+    if row is None:
+        return ((server_name(), 0),)
+    others = [(member.server or server_name(), member.size_bytes) for member in row.members[1:]]
+    return ((row.server or server_name(), row.files_bytes), *others)
 
 
 def _whole(sections: list[str]) -> str:

@@ -48,7 +48,16 @@ def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses:
             "inst state sess bytes nodes created expiration intact label public confs",
             (
                 (
-                    *(s.id, _state(s), s.id, _size(s.files_bytes), 1, _time(s.created_seconds), "never", "true"),
+                    *(
+                        s.id,
+                        _state(s),
+                        s.id,
+                        _size(s.files_bytes),
+                        len(s.servers),
+                        _time(s.created_seconds),
+                        "never",
+                        "true",
+                    ),
                     *(s.reservation, "true" if s.state is None else "false", 1),
                 )
                 for s in held
@@ -72,9 +81,10 @@ def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses:
         "fragments": _table(
             "frag state inst capacity gran node",
             (
-                (s.id, _state(s), s.id, _size(s.files_bytes), _units(by_name[s.pool], 1), s.server)
+                (number, _state(s), s.id, _size(size), _units(by_name[s.pool], 1), server)
                 for s in held
                 if s.pool in by_name
+                for number, server, size in s.fragments
             ),
         ),
         "nodes": _table(
@@ -84,8 +94,8 @@ def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses:
                     *(server.name, pool.name, "online" if server.online else "offline"),
                     *("drain" if server.drained else "fill", _units(pool, 1)),
                     _units(pool, server.quantity),
-                    sum((s.pool, s.server) == (pool.name, server.name) for s in held),
-                    sum(activations[s.id] for s in held if (s.pool, s.server) == (pool.name, server.name)),
+                    sum(s.pool == pool.name and s.lies_on(server.name) for s in held),
+                    sum(activations[s.id] for s in held if s.pool == pool.name and s.lies_on(server.name)),
                 )
                 for pool in pools
                 for server in pool.servers

@@ -211,7 +211,7 @@ def test_files_of_a_home_on_another_server_are_shown_too(database: Database, fil
 def test_jobs_lie_on_other_servers_where_a_driver_and_an_agent_show_them(files: JobFiles, engines: Engines) -> None:
     others = [SimpleNamespace(name="ssd2"), SimpleNamespace(name="ssd3")]
     files._reservations.servers = cast(Servers, SimpleNamespace(others=lambda: others))
-    own = Reach((server_name(),))
+    own = Reach(home_on=(server_name(),))
     assert [files.reach(pool) for pool in ("plain", "site", "unknown")] == [own] * 3
     assert files.reach("", follows=True) == own
     assert files.reach("") == Reach()

@@ -23,7 +23,7 @@ class _Reservations:
     def check_free_name(self, name: str) -> None:
         """There are no jobs."""
 
-    def create(self, request: Any, *, on: Any, servers: int) -> Any:
+    def create(self, request: Any, *, reach: Any, servers: int) -> Any:
         request.name.encode()  # as a database does
         return self
 

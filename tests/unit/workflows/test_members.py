@@ -23,6 +23,8 @@ from forebay.workflows.manager.core.pools.placement import (
     dealt_bytes,
     place,
 )
+from forebay.workflows.manager.core.pools.pool_settings import Pool as PoolOfServers
+from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
@@ -125,13 +127,13 @@ def test_of_anothers_reservation_only_the_name_is_told(pool: Pool) -> None:
 
 
 def test_on_names_all_servers_that_are_meant_and_a_number_chooses_of_them(pool: Pool) -> None:
-    assert sorted(create(pool, "both", servers=0, on=["ssd2", "ssd3"]).servers) == ["ssd2", "ssd3"]
-    one = create(pool, "one", servers=1, on=["ssd1", "ssd2"])
+    assert sorted(create(pool, "both", servers=0, reach=Reach(("ssd2", "ssd3"))).servers) == ["ssd2", "ssd3"]
+    one = create(pool, "one", servers=1, reach=Reach(("ssd1", "ssd2")))
     assert (one.members, one.server) == ((), "")
     with pytest.raises(InvalidArgumentError, match="4 servers are asked for, and there are 3"):
         create(pool, "four", servers=4)
     with pytest.raises(InvalidArgumentError, match="3 servers are asked for, and --on names 2"):
-        create(pool, "three", servers=3, on=["ssd1", "ssd2"])
+        create(pool, "three", servers=3, reach=Reach(("ssd1", "ssd2")))
 
 
 def test_each_server_gives_as_much_as_servers_want_at_least(pool: Pool) -> None:
@@ -290,11 +292,11 @@ def test_shares_of_one_whose_home_lost_it_are_destroyed(pool: Pool) -> None:
 
 
 def test_a_stale_share_of_an_older_one_of_that_name_is_destroyed(pool: Pool) -> None:
-    old = create(pool, servers=2, on=["ssd1", "ssd2"])
+    old = create(pool, servers=2, reach=Reach(("ssd1", "ssd2")))
     member = old.servers[1]
     share = at(pool, member).existing["wide"]
     pool.reservations.destroy("wide", force=False, by=OWNER)
-    new = pool.reservations.create(request("wide", MIB), on=["ssd3"])
+    new = pool.reservations.create(request("wide", MIB), reach=Reach(("ssd3",)))
     at(pool, member).existing["wide"] = share
     pool.reservations.reconcile_server(member)
     assert not at(pool, member).existing
@@ -302,7 +304,7 @@ def test_a_stale_share_of_an_older_one_of_that_name_is_destroyed(pool: Pool) -> 
 
 
 def test_with_a_lost_home_it_is_gone_and_its_shares_go(pool: Pool) -> None:
-    row = create(pool, servers=2, on=["ssd2", "ssd3"])
+    row = create(pool, servers=2, reach=Reach(("ssd2", "ssd3")))
     away = row.servers[1]
     for server in row.servers:
         at(pool, server).away = True
@@ -347,7 +349,7 @@ def test_a_server_that_lost_its_share_is_told_of(pool: Pool) -> None:
 
 
 def test_a_database_that_was_lost_learns_of_all_as_servers_join_again(pool: Pool, tmp_path: Path) -> None:
-    row = create(pool, servers=2, on=["ssd2", "ssd3"])
+    row = create(pool, servers=2, reach=Reach(("ssd2", "ssd3")))
     for order in (row.servers, row.servers[::-1]):
         database = Database(tmp_path / f"{uuid.uuid4().hex}.sqlite")
         fresh = Pool(database)
@@ -364,7 +366,7 @@ def test_a_database_that_was_lost_learns_of_all_as_servers_join_again(pool: Pool
 
 
 def test_a_share_holds_its_server(pool: Pool) -> None:
-    row = create(pool, servers=2, on=["ssd2", "ssd3"])
+    row = create(pool, servers=2, reach=Reach(("ssd2", "ssd3")))
     assert pool.servers.retire(row.servers[1]) == ["wide"]
     assert not pool.servers.leave_if_retired(row.servers[1])
     pool.reservations.destroy("wide", force=False, by=OWNER)
@@ -380,7 +382,7 @@ def test_a_server_is_drained_for_shares_too(pool: Pool) -> None:
 
 def test_what_is_held_on_a_server_is_its_share(pool: Pool) -> None:
     row = create(pool)
-    pool.reservations.create(request("alone", 10 * MIB), on=["ssd1"])
+    pool.reservations.create(request("alone", 10 * MIB), reach=Reach(("ssd1",)))
     assert sum(held.size_bytes * held.count for held in pool.database.held()) == 100 * MIB
     assert sorted(held.size_bytes for held in pool.database.held(server="")) == [10 * MIB, 30 * MIB]
     assert pool.database.held(server="ssd2") == [Held("", "", row.owner_uid, 30 * MIB)]
@@ -388,6 +390,66 @@ def test_what_is_held_on_a_server_is_its_share(pool: Pool) -> None:
     own = Reach((server_name(),))
     assert pools.has_room(request("job", 216 * MIB), [], own)
     assert not pools.has_room(request("job", 217 * MIB), [], own)
+
+
+@pytest.fixture
+def striped(pool: Pool) -> Pool:
+    """As the configuration says it of the pool."""
+    settings = PoolSettings({"": PoolOfServers("default", granularity_bytes=16 * MIB, is_striped=True)})
+    pool.reservations = Reservations(pool.database, pool.servers, settings)
+    return pool
+
+
+@pytest.mark.parametrize(("units", "servers"), [(0.5, 1), (1, 1), (1.5, 1), (2, 2), (3, 3), (9, 3)])
+def test_a_striped_pool_takes_as_many_servers_as_there_are_units(striped: Pool, units: float, servers: int) -> None:
+    row = create(striped, size=round(units * 16 * MIB), servers=0)
+    assert len(row.servers) == servers
+    assert create(striped, size=round(units * 16 * MIB), servers=0) == row
+
+
+def test_in_a_striped_pool_a_number_and_names_count_first(striped: Pool) -> None:
+    assert len(create(striped, "two", servers=2).servers) == 2
+    assert create(striped, "named", servers=0, reach=Reach(("ssd2",))).servers == ("ssd2",)
+
+
+def test_a_striped_pool_takes_the_servers_that_have_room(striped: Pool) -> None:
+    striped.servers.drains.drain("ssd3", "disk", 0)
+    assert sorted(create(striped, servers=0).servers) == ["", "ssd2"]
+    create(striped, "full", 200 * MIB, reach=Reach(("ssd2",)), servers=1)
+    assert create(striped, "alone", servers=0).servers == ("",)
+
+
+def test_a_job_is_striped_although_its_files_may_lie_on_one_server_alone(striped: Pool) -> None:
+    own = Reach(home_on=("ssd1",))
+    job = replace(request("job", 48 * MIB), files_bytes=160 * MIB)
+    pools = striped.reservations.pools
+    assert pools.has_room(job, [], own)
+    striped.reservations.create(job, queues=False, reach=own)
+    row = striped.reservations.find("job")
+    assert row.servers == ("", *sorted(row.servers[1:]))
+    assert sorted(row.servers) == ["", "ssd2", "ssd3"]
+    assert sum(held.size_bytes for held in striped.database.held(server="")) == 176 * MIB
+    # Asked again, as a setup is that was not answered.
+    assert striped.reservations.create(job, queues=False, reach=own).name == "job"
+    assert not pools.has_room(replace(job, name="job2"), [], own)
+    assert pools.has_room(replace(job, name="job2"), [], Reach())
+    assert not pools.has_room(replace(job, name="job3"), [replace(job, name=f"job{n}") for n in (4, 5)], Reach())
+
+
+def test_a_job_that_comes_again_waits_for_the_server_that_has_some_of_its_last_run(pool: Pool) -> None:
+    create(pool, "job1")
+    pool.named("ssd2").away = True
+    pool.servers.look_at("ssd2")
+    assert pool.reservations.destroy("job1", force=True, by=None)
+    with pytest.raises(BusyError, match="being destroyed"):
+        create(pool, "job1")
+    pools = pool.reservations.pools
+    assert pools.has_room(request("job2", MIB), [], Reach())
+    assert not pools.has_room(request("job1", MIB), [], Reach())
+    pool.named("ssd2").away = False
+    pool.servers.look_at("ssd2")
+    pool.reservations.reconcile_server("ssd2")
+    assert pools.has_room(request("job1", MIB), [], Reach())
 
 
 def test_files_grow_on_the_home_as_far_as_it_has_room(pool: Pool) -> None:

@@ -35,8 +35,9 @@ def spaces(draw: st.DrawFn, at_most: int = 6) -> list[ServerSpace]:
 def requests(draw: st.DrawFn) -> PlacementRequest:
     files = draw(st.integers(0, 30))
     on = tuple(draw(st.lists(st.sampled_from(["node0", "node1", "node2"]), max_size=3)))
+    home_on = tuple(draw(st.lists(st.sampled_from(["node0", "node1", "node3"]), max_size=2)))
     most = len(set(on)) or 4
-    return PlacementRequest(files + draw(st.integers(0, 60)), files, draw(st.integers(0, most)), on)
+    return PlacementRequest(files + draw(st.integers(0, 60)), files, draw(st.integers(0, most)), on, home_on)
 
 
 def shares_of(placed: Placement) -> dict[str, int]:
@@ -61,6 +62,7 @@ def test_shares_are_whole_units_that_are_free_on_as_many_servers_as_were_asked_f
     units = max(-(-request.size_bytes // granularity), request.server_count, -(-request.files_bytes // granularity))
     assert sum(shares.values()) <= (units + request.server_count) * granularity
     assert shares[placed.home] >= request.files_bytes
+    assert not request.home_on or placed.home in request.home_on
 
 
 @given(spaces(4), requests(), st.integers(1, 7))
@@ -69,14 +71,16 @@ def test_a_request_is_refused_only_if_no_choice_of_servers_has_the_room(
 ) -> None:
     placed = place(servers, request, granularity)
     able = [
-        server.free_bytes // granularity
+        (server.free_bytes // granularity, not request.home_on or server.name in request.home_on)
         for server in servers
         if not server.refuses and (not request.on or server.name in request.on)
     ]
     files = -(-request.files_bytes // granularity)
     whole = max(-(-request.size_bytes // granularity), files + request.server_count - (files > 0))
     could = any(
-        sum(chosen) >= whole and min(chosen) >= 1 and max(chosen) >= files
+        sum(units for units, _ in chosen) >= whole
+        and min(units for units, _ in chosen) >= 1
+        and any(may_be_home and units >= files for units, may_be_home in chosen)
         for chosen in itertools.combinations(able, request.server_count)
     )
     assert (placed is not None) == could

@@ -22,7 +22,7 @@ from forebay.errors import (
 from forebay.manager.records import GivenUp, ReservationRow
 from forebay.records import ServerInfo
 from forebay.workflows.manager.core.access import Peer
-from forebay.workflows.manager.core.database.database import Database, Held
+from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.server_name import server_name
@@ -118,7 +118,7 @@ def test_each_reservation_lies_on_the_emptiest_and_all_servers_hear_of_it(pool: 
 
 def test_another_server_at_its_address_is_not_taken_for_it(pool: Pool) -> None:
     """Whoever listens where a server is down may pass the manager's words on to another one."""
-    pool.reservations.create(request("kept"), on=["ssd2"])
+    pool.reservations.create(request("kept"), reach=Reach(("ssd2",)))
     pool.servers.link("ssd2").close()
     there = pool.at[ADDRESSES["ssd2"]]
     pool.at[ADDRESSES["ssd2"]] = pool.named("ssd3")
@@ -141,11 +141,11 @@ def test_servers_are_asked_and_told_side_by_side(pool: Pool) -> None:
 
 
 def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None:
-    pool.reservations.create(request("kept"), on=["ssd2"])
+    pool.reservations.create(request("kept"), reach=Reach(("ssd2",)))
     pool.named("ssd2").away = True
     assert pool.servers.look_at("ssd2") is None
     with pytest.raises(FullError, match="ssd2 is away since"):
-        pool.reservations.create(request("more"), on=["ssd2"])
+        pool.reservations.create(request("more"), reach=Reach(("ssd2",)))
     pool.reservations.create(request("other"))
     pool.reservations.reconcile()
     assert [row.server for row in pool.database.reservations()] == ["ssd2", ""]
@@ -160,7 +160,7 @@ def test_one_that_is_away_gets_nothing_and_keeps_what_it_has(pool: Pool) -> None
 
 def test_one_whose_files_are_not_let_go_of_keeps_no_other_of_its_server_from_going(pool: Pool) -> None:
     for name in ("a", "b"):
-        pool.reservations.create(request(name), on=["ssd2"])
+        pool.reservations.create(request(name), reach=Reach(("ssd2",)))
     pool.named("ssd2").away = True
     for name in ("a", "b"):
         with pytest.raises(DisconnectedError):
@@ -183,7 +183,7 @@ def test_one_whose_files_are_not_let_go_of_keeps_no_other_of_its_server_from_goi
 
 def test_what_all_have_is_told_with_those_that_are_away(pool: Pool) -> None:
     for name, server in (("c", "ssd1"), ("b", "ssd2"), ("a", "ssd3")):
-        pool.reservations.create(request(name), on=[server])
+        pool.reservations.create(request(name), reach=Reach((server,)))
     there, away = pool.servers.reservations()
     assert ([info.name for info in there], away) == (["a", "b", "c"], [])
     pool.named("ssd2").away = True
@@ -199,7 +199,7 @@ def test_what_all_have_is_told_with_those_that_are_away(pool: Pool) -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_going_down_destroys_what_lies_on_one_that_is_away_when_it_is_back(pool: Pool, *, force: bool) -> None:
     for name, server in (("a", "ssd1"), ("b", "ssd2"), ("kept", "ssd2")):
-        pool.reservations.create(request(name, persistent=name == "kept"), on=[server])
+        pool.reservations.create(request(name, persistent=name == "kept"), reach=Reach((server,)))
     pool.named("ssd2").away = True
     pool.servers.look_at("ssd2")
     assert pool.reservations.destroy_non_persistent(force=force) == (["a"], ["b"])
@@ -212,21 +212,21 @@ def test_going_down_destroys_what_lies_on_one_that_is_away_when_it_is_back(pool:
 
 def test_jobs_of_a_scheduler_have_the_room_of_servers_on_which_they_may_lie(pool: Pool) -> None:
     pools = pool.reservations.pools
-    pool.reservations.create(request("elsewhere", 90), on=["ssd2"])
-    own = Reach(("ssd1",))
+    pool.reservations.create(request("elsewhere", 90), reach=Reach(("ssd2",)))
+    own = Reach(home_on=("ssd1",))
     assert pools.has_room(request("job", 90), [], own)
-    pool.reservations.create(request("job1", 60), queues=False, on=own.on)
+    pool.reservations.create(request("job1", 60), queues=False, reach=own)
     assert pool.reservations.find("job1").server == ""
     # The others would have it, and a job's files would be reached on one node only.
     assert not pools.has_room(request("job2", 60), [], own)
     with pytest.raises(FullError, match="none of ssd1 has room"):
-        pool.reservations.create(request("job2", 60), queues=False, on=own.on)
+        pool.reservations.create(request("job2", 60), queues=False, reach=own)
     # Where nodes see files of all servers, of which one lacks an agent now.
     assert pools.has_room(request("job2", 60), [], Reach())
     without = {"ssd3": "no agent runs on server ssd3"}
     assert not pools.has_room(request("job2", 60), [], Reach(without=without))
     with pytest.raises(FullError, match="has 50 B of 300 B free"):
-        pool.reservations.create(request("job2", 60), queues=False, without=without)
+        pool.reservations.create(request("job2", 60), queues=False, reach=Reach(without=without))
     pool.reservations.create(request("job2", 60), queues=False)
     assert pool.reservations.find("job2").server == "ssd3"
 
@@ -234,24 +234,25 @@ def test_jobs_of_a_scheduler_have_the_room_of_servers_on_which_they_may_lie(pool
 def test_room_that_was_promised_is_not_promised_again(pool: Pool) -> None:
     """Each of the three servers has room for one more of them."""
     pools = pool.reservations.pools
-    promised = [Held("", "", 7, 60)] * 2
-    assert pools.has_room(request("job", 60), promised, Reach())
-    assert not pools.has_room(request("job", 60), [*promised, Held("", "", 7, 60)], Reach())
+    promised = [request(f"job{number}", 60) for number in range(3)]
+    assert pools.has_room(request("job", 60), promised[:2], Reach())
+    assert not pools.has_room(request("job", 60), promised, Reach())
 
 
 def test_a_setup_that_was_begun_waits_for_its_own_server(pool: Pool) -> None:
     pools = pool.reservations.pools
-    pool.reservations.create(request("job", 90), queues=False, on=["ssd2"])
+    pool.reservations.create(request("job", 90), queues=False, reach=Reach(("ssd2",)))
     assert pools.has_room(request("job", 90), [], Reach())
     assert not pools.has_room(request("job", 90), [], Reach(without={"ssd2": "no agent runs on server ssd2"}))
     # One that was begun goes on where it is, also where nothing new would come to lie.
-    assert pool.reservations.create(request("job", 90), queues=False, without={"ssd2": "no agent"}).name == "job"
+    without = Reach(without={"ssd2": "no agent"})
+    assert pool.reservations.create(request("job", 90), queues=False, reach=without).name == "job"
     pool.named("ssd2").away = True
     assert not pools.has_room(request("job", 90), [], Reach())
 
 
 def test_a_name_is_taken_in_the_whole_pool(pool: Pool) -> None:
-    pool.reservations.create(request("a"), on=["ssd3"])
+    pool.reservations.create(request("a"), reach=Reach(("ssd3",)))
     with pytest.raises(AlreadyExistsError):
         pool.reservations.create(request("a", 50))
     assert pool.reservations.create(request("a")).name == "a"
@@ -293,11 +294,11 @@ def test_joining_again_changes_nothing(pool: Pool) -> None:
 
 
 def test_a_retired_server_leaves_with_its_last_reservation(pool: Pool) -> None:
-    pool.reservations.create(request("last"), on=["ssd2"])
+    pool.reservations.create(request("last"), reach=Reach(("ssd2",)))
     assert pool.servers.retire("ssd2") == ["last"]
     assert not pool.servers.leave_if_retired("ssd2")
     with pytest.raises(FullError, match="ssd2 is retired"):
-        pool.reservations.create(request("more"), on=["ssd2"])
+        pool.reservations.create(request("more"), reach=Reach(("ssd2",)))
     pool.reservations.destroy("last", force=False, by=OWNER)
     assert pool.servers.leave_if_retired("ssd2")
     assert pool.servers.names() == ["", "ssd3"]
@@ -306,7 +307,7 @@ def test_a_retired_server_leaves_with_its_last_reservation(pool: Pool) -> None:
 
 
 def test_only_a_server_that_does_not_answer_is_given_up(pool: Pool) -> None:
-    pool.reservations.create(request("lost"), on=["ssd2"])
+    pool.reservations.create(request("lost"), reach=Reach(("ssd2",)))
     with pytest.raises(RefusedError, match="ssd2 answers"):
         pool.reservations.give_up_server("ssd2")
     with pytest.raises(RefusedError, match="cannot be given up"):
@@ -315,7 +316,7 @@ def test_only_a_server_that_does_not_answer_is_given_up(pool: Pool) -> None:
     assert pool.reservations.give_up_server("ssd2") == GivenUp("ssd2", ("lost",), ())
     assert pool.servers.names() == ["", "ssd3"]
     # The name is free again.
-    pool.reservations.create(request("lost"), on=["ssd3"])
+    pool.reservations.create(request("lost"), reach=Reach(("ssd3",)))
 
 
 def test_a_manager_without_a_pool_takes_no_server(tmp_path: Path) -> None:

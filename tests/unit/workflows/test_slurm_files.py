@@ -8,13 +8,21 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from forebay.manager.records import AttachmentKind, AttachmentRow, JobState, ReservationRow, ReservationState
+from forebay.manager.records import (
+    AttachmentKind,
+    AttachmentRow,
+    JobState,
+    MemberRow,
+    ReservationRow,
+    ReservationState,
+)
 from forebay.records import ServerInfo
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
@@ -22,6 +30,7 @@ from forebay.workflows.manager.core.database.job_table import JobTable
 from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.pools import Pools
+from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.slurm import slurm_files
 from forebay.workflows.slurm.sessions import Session
@@ -178,8 +187,23 @@ def test_what_is_free_is_what_servers_can_have(
     assert [words[0] for words in nodes if len(words) == 8] == [server.name for server in known.servers]
 
 
+def test_the_tables_have_a_row_for_each_server_of_an_instance(tmp_path: Path, database: Database) -> None:
+    members = (MemberRow("", "u1", 16 << 20), MemberRow("ssd2", "u2", 32 << 20))
+    row = ReservationRow("wide", 48 << 20, True, 7, 7, created_ns=1, files_bytes=1 << 30, members=members)
+    database.put_reservation(replace(row, state=ReservationState.PRESENT))
+    slurm_files_of(tmp_path / "root", database).refresh(at_leisure=True)
+    tables = told(tmp_path / "root")[2]
+    rows = {
+        title: [line.split() for line in text.splitlines()[1:] if line and not line.startswith("==")]
+        for title, _, text in (section.partition("\n") for section in tables.split("== "))
+    }
+    assert [(words[3], words[5]) for words in rows["fragments"]] == [("1GiB", server_name()), ("32MiB", "ssd2")]
+    assert len({words[0] for words in rows["fragments"]}) == 2
+    assert [words[4] for words in rows["instances"]] == ["2"]
+
+
 def test_names_in_tables_move_no_cursor_and_forge_no_row() -> None:
-    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m", "node1")
+    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m", (("node1", 1),))
     tables = status_tables([], [session], [])
     assert r"17\x0a18\x1b[2J" in tables["sessions"]
     assert r"na\u202eme" in tables["instances"]

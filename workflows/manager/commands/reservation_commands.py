@@ -61,7 +61,7 @@ def create(
             min=0,
             max=1024,
             metavar="N",
-            help="In a pool of servers: on how many of them. 0: on all that --on names, else on one.",
+            help="In a pool of servers: on how many of them. 0: on all that --on names, else as its pool says.",
         ),
     ] = 0,
     wait: Annotated[

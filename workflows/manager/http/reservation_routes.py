@@ -19,6 +19,7 @@ from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.core.access import may_use
 from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.slow_calls import SlowCalls
 from forebay.workflows.manager.http.peer import CurrentPeer
@@ -36,7 +37,9 @@ class ReservationRequest(BaseModel):
     pool: str = Field(default="", description="none: the default pool")
     account: str = Field(default="", description="whose quota it counts in, beside the user's; none: no account's")
     on: list[str] = Field(default_factory=list, max_length=1000, description="only on these servers")
-    servers: int = Field(default=0, ge=0, le=1024, description="on how many; 0: on all that `on` names, else on one")
+    servers: int = Field(
+        default=0, ge=0, le=1024, description="on how many; 0: on all that `on` names, else as its pool says"
+    )
     wait: bool = Field(
         default=False,
         description='where there is no room now, the answer is a place in the queue: {"waiting": …}; it is lost when '
@@ -106,7 +109,7 @@ def build_reservation_router(
             account=request.account,
         )
         create = reservations.create_or_wait if request.wait else reservations.create
-        made = await slow_calls.run(peer.uid, create, wanted, on=request.on, servers=request.servers)
+        made = await slow_calls.run(peer.uid, create, wanted, reach=Reach(tuple(request.on)), servers=request.servers)
         await asyncio.to_thread(changed)
         return {"waiting": made.as_dict()} if isinstance(made, QueuePlace) else made.as_dict()
 

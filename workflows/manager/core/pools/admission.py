@@ -44,12 +44,20 @@ class Ask:
     files_bytes: int = 0  #: of these
     servers: int = 0  #: on how many, apart from its size; 0: as many as `on` names, else one
     on: tuple[str, ...] = ()  #: only on these servers
+    home_on: tuple[str, ...] = ()  #: the home only on one of these
     unit_bytes: int = 1  #: shares on several servers are multiples of this, as well as of the pool's units
     share_bytes_min: int = 0  #: what each of several servers gives for streams at least
 
     def placement(self) -> PlacementRequest:
         """What is to be placed."""
-        return PlacementRequest(self.size_bytes, self.files_bytes, self.servers, self.on, self.share_bytes_min)
+        return PlacementRequest(
+            self.size_bytes,
+            self.files_bytes,
+            servers=self.servers,
+            on=self.on,
+            home_on=self.home_on,
+            share_bytes_min=self.share_bytes_min,
+        )
 
     def granularity_bytes(self, pool: Pool) -> int:
         """The unit of its shares."""
@@ -185,7 +193,8 @@ def _check_ever(request: PlacementRequest, servers: Sequence[ServerSpace], pool:
 
 def _check_taking(request: PlacementRequest, servers: Sequence[ServerSpace], *, can_wait: bool) -> None:
     """FullError if too few of the servers take anything."""
-    meant = [server for server in servers if not request.on or server.name in request.on]
+    on = request.on or (request.home_on if request.server_count == 1 else ())
+    meant = [server for server in servers if not on or server.name in on]
     refusing = [server for server in meant if server.refuses]
     if len(meant) - len(refusing) < request.server_count:
         more = f" (and {len(refusing) - 1} more)" if len(refusing) > 1 else ""
@@ -198,7 +207,8 @@ def _check_taking(request: PlacementRequest, servers: Sequence[ServerSpace], *, 
 def _where_text(request: PlacementRequest) -> str:
     if request.server_count > 1:
         return f"no choice of {request.server_count} servers"
-    return f"none of {', '.join(request.on[:_NAMES_SHOWN_MAX])}" if request.on else "no single server"
+    on = request.on or request.home_on
+    return f"none of {', '.join(on[:_NAMES_SHOWN_MAX])}" if on else "no single server"
 
 
 def estimated_end_ns(missing_bytes: int, ends: Iterable[tuple[int, int]]) -> int | None:

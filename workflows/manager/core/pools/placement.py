@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """On which servers a reservation lies: a function of the servers and the request, without clock or I/O.
 
-The emptiest servers are taken, and units are dealt out to them round robin. If any choice of servers has the room, so
-has this one: the emptiest have the most together, and the emptiest of all has the most room for files.
+The emptiest servers are taken, one of which can be the home, and units are dealt out to them round robin. If any choice
+of servers has the room, so has this one: the emptiest have the most together, and the emptiest of those that can be the
+home has the most room for files.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Reach:
     """Where something may lie, whatever is free there."""
 
     on: tuple[str, ...] = ()  #: only on these servers; empty: on any
+    home_on: tuple[str, ...] = ()  #: its files and its journal only on one of these; empty: on any
     without: Mapping[str, str] = field(default_factory=dict)  #: servers that cannot have it now, and why, for people
 
     def of(self, servers: Iterable[ServerSpace]) -> list[ServerSpace]:
@@ -39,8 +41,8 @@ class Reach:
         return [replace(server, refuses=server.refuses or self.without.get(server.name, "")) for server in servers]
 
     def allows(self, server: str) -> bool:
-        """It may lie there, now or later."""
-        return not self.on or server in self.on
+        """It may have its home there, now or later."""
+        return (not self.on or server in self.on) and (not self.home_on or server in self.home_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class PlacementRequest:
     files_bytes: int = 0  #: of these, what has to lie on one server, the home
     servers: int = 0  #: on how many; 0: as many as `on` names, else one
     on: tuple[str, ...] = ()  #: only on these; empty: on any
+    home_on: tuple[str, ...] = ()  #: the home only on one of these; empty: on any
     share_bytes_min: int = 0  #: for streams, from each of several servers; 0: a unit from each, for streams or files
 
     @property
@@ -121,13 +124,22 @@ def place(servers: Iterable[ServerSpace], request: PlacementRequest, granularity
     ]
     if len(candidates) < count:
         return None
+    can_be_home = {server.name for server in candidates if not request.home_on or server.name in request.home_on}
+    if not can_be_home:
+        return None
     chosen = heapq.nsmallest(count, candidates, key=_emptiest_first)
+    if not any(server.name in can_be_home for server in chosen):
+        chosen[-1] = min((server for server in candidates if server.name in can_be_home), key=_emptiest_first)
     files_units = -(-request.files_bytes // granularity_bytes)
     dealt_units = _dealt_units(request, granularity_bytes)
     free = [server.free_bytes // granularity_bytes for server in chosen]
     if sum(free) < files_units + dealt_units:
         return None
-    homes = [number for number in range(count) if free[number] >= max(1, files_units + least)]
+    homes = [
+        number
+        for number, server in enumerate(chosen)
+        if server.name in can_be_home and free[number] >= max(1, files_units + least)
+    ]
     if not homes:
         return None
     home = min(homes, key=lambda number: (chosen[number].homes, number))

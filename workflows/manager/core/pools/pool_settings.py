@@ -24,6 +24,7 @@ _POOL_KINDS = {
     "user_quota": str,
     "user_quotas": dict,
     "files_driver": str,
+    "striped": bool,
 }
 _ACCOUNT_KINDS = {"users": list, "groups": list, "quota": str}
 _GRANULARITY = "16MiB"
@@ -65,6 +66,7 @@ class Pool:
     user_quota_bytes: int | None = None  #: what one user may hold; None: no limit
     user_quotas_bytes: dict[str, int] = field(default_factory=dict)  #: for some users another
     files_driver: str = ""  #: what shows files/ on the nodes of jobs; "": nothing does
+    is_striped: bool = False  #: streams lie on as many servers as they have units
 
     def charge(self, size_bytes: int) -> int:
         """What so many bytes take: whole units."""
@@ -164,6 +166,9 @@ def _pool(name: str, table: Any, path: Path) -> Pool:
     granularity = _size(settings.get("granularity", 1 if name == "default" else _GRANULARITY), title, path)
     if not granularity:
         raise InvalidArgumentError(f"[{title}] granularity must be above 0", str(path))
+    striped = settings.get("striped", False)
+    if striped and name == "default" and "granularity" not in settings:
+        raise InvalidArgumentError(f"[{title}] striped needs a granularity: what each server gives at least", str(path))
     quotas = settings.get("user_quotas", {})
     driver = settings.get("files_driver", "")
     if driver == "juicefs":
@@ -182,6 +187,7 @@ def _pool(name: str, table: Any, path: Path) -> Pool:
         _size_or_none(settings.get("user_quota"), title, path),
         {user: _size(quota, title, path) for user, quota in quotas.items()},
         driver,
+        striped,
     )
 
 

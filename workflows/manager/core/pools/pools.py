@@ -15,7 +15,6 @@ from forebay.workflows.manager.core.database.queue_table import QueueTable
 from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.core.pools.placement import (
     Placement,
-    PlacementRequest,
     Reach,
     ServerSpace,
     dealt_bytes,
@@ -57,7 +56,7 @@ class Pools:
         reach : Reach, optional
             Where alone; None: anywhere.
         servers : int
-            On how many; 0: on all that `reach` names, else on one.
+            On how many; 0: on all that `reach` names, else on as many as the pool says.
         """
         reach = reach or Reach()
         who = Who.of(request.owner_uid)
@@ -65,40 +64,51 @@ class Pools:
             self.settings.account(request.account).check_has(who)
         waiting = self.queue() if queues else []
         before = next((number for number, row in enumerate(waiting) if row.name == request.name), len(waiting))
+        spaces = reach.of(self.spaces())
         return admit(
-            _spread(_ask(request, who), servers, reach.on),
+            self._ask(request, who, servers, reach, spaces),
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
-            servers=reach.of(self.spaces()),
+            servers=spaces,
             before=waiting[:before],
         )
 
     def streams_bytes(self, request: ReservationRow, servers: int) -> int:
         """What a request comes to on so many servers, which give whole units."""
-        ask = _spread(_ask(request, Who.of(request.owner_uid)), servers, ())
+        ask = _spread(_ask(request, Who.of(request.owner_uid)), servers, Reach())
         return dealt_bytes(ask.placement(), ask.granularity_bytes(self.settings.pool(request.pool)))
 
-    def has_room(self, request: ReservationRow, also: Iterable[Held], reach: Reach) -> bool:
+    def _ask(self, request: ReservationRow, who: Who, servers: int, reach: Reach, spaces: Sequence[ServerSpace]) -> Ask:
+        """What it asks for on so many servers; 0: on all that `reach` names, else on as many as the pool says."""
+        pool = self.settings.pool(request.pool)
+        if not servers and pool.is_striped and not reach.on:
+            unit = -(-pool.granularity_bytes // SHARE_UNIT_BYTES) * SHARE_UNIT_BYTES
+            share = -(-_SHARE_BYTES_MIN // unit) * unit
+            with_room = sum(not space.refuses and space.free_bytes >= share for space in spaces)
+            servers = max(1, min(request.capacity_bytes // share, with_room))
+        return _spread(_ask(request, who), servers, reach)
+
+    def has_room(self, request: ReservationRow, also: Iterable[ReservationRow], reach: Reach) -> bool:
         """The reservation of a scheduler's job could be made now, beside what is held and what `also` will be there.
         One that was begun goes on where it is.
         """
-        later = list(also)
         spaces = self._spaces_by_books(reach)
         known = self._database.reservation(request.name)
         if known is not None:
             name = known.server or server_name()
+            if known.state is ReservationState.DESTROYING:
+                return False  # one of its servers is away
             if known.state is ReservationState.PRESENT:
                 return any(space.name == name and not space.is_away and name not in reach.without for space in spaces)
             reach = Reach((name,))
-        for alike in later:
-            pool = self.settings.pools.get(alike.pool) or self.settings.pools[""]
-            if placed := place(spaces, PlacementRequest(alike.size_bytes, on=reach.on), pool.granularity_bytes):
-                (share,) = placed.shares
-                spaces = [
-                    replace(space, free_bytes=space.free_bytes - share.size_bytes * (space.name == share.server))
-                    for space in spaces
-                ]
-        return self._would_admit(request, [*self._database.held(), *later], spaces, reach)
+        held = self._database.held()
+        for row in also:
+            held.append(Held(row.pool, row.account, row.owner_uid, row.capacity_bytes + row.files_bytes))
+            ask = self._ask(row, Who.of(row.owner_uid), 0, reach, spaces)
+            if placed := place(spaces, ask.placement(), ask.granularity_bytes(self.settings.pool(row.pool))):
+                taken = {share.server: share.size_bytes for share in placed.shares}
+                spaces = [replace(space, free_bytes=space.free_bytes - taken.get(space.name, 0)) for space in spaces]
+        return self._would_admit(request, held, spaces, reach)
 
     def check_ever(self, request: ReservationRow, reach: Reach) -> None:
         """NoSpaceError if there never will be room for that: it is larger than the pool, each server or a quota."""
@@ -118,7 +128,7 @@ class Pools:
     ) -> bool:
         try:
             admit(
-                replace(_ask(request, Who.of(request.owner_uid)), on=reach.on),
+                self._ask(request, Who.of(request.owner_uid), 0, reach, spaces),
                 settings=self.settings,
                 holdings=Holdings(self.settings, held),
                 servers=spaces,
@@ -221,9 +231,16 @@ class Pools:
         return self._servers.spaces()
 
 
-def _spread(ask: Ask, servers: int, on: Sequence[str]) -> Ask:
+def _spread(ask: Ask, servers: int, reach: Reach) -> Ask:
     """The same on several servers, if so many are asked for."""
-    return replace(ask, servers=servers, on=tuple(on), unit_bytes=SHARE_UNIT_BYTES, share_bytes_min=_SHARE_BYTES_MIN)
+    return replace(
+        ask,
+        servers=servers,
+        on=reach.on,
+        home_on=reach.home_on,
+        unit_bytes=SHARE_UNIT_BYTES,
+        share_bytes_min=_SHARE_BYTES_MIN,
+    )
 
 
 def _ask(request: ReservationRow, who: Who) -> Ask:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from forebay.errors import (
@@ -84,8 +84,7 @@ class Reservations:
         request: ReservationRow,
         *,
         queues: bool = True,
-        on: Sequence[str] = (),
-        without: Mapping[str, str] | None = None,
+        reach: Reach | None = None,
         servers: int = 0,
     ) -> ReservationInfo:
         """Creates the reservation; idempotent.
@@ -94,12 +93,10 @@ class Reservations:
         ----------
         queues : bool
             Whoever came before and waits for space is first. Not for a scheduler, which has a queue of its own.
-        on : sequence of str
-            Only on these servers; empty: on any that has room.
-        without : mapping, optional
-            Not on these servers, and why, for people. One that was begun goes on where it is.
+        reach : Reach, optional
+            Where alone; None: on any servers that have room. One that was begun goes on where it is.
         servers : int
-            On how many it is to lie; 0: on all that `on` names, else on one.
+            On how many it is to lie; 0: on all that `reach` names, else on as many as its pool says.
 
         Raises
         ------
@@ -125,7 +122,6 @@ class Reservations:
                 with self._admission:
                     if known is None and queues:
                         self._check_count(request.owner_uid)
-                    reach = Reach(tuple(on), without or {})
                     if known is not None and self.servers.others():
                         reach = Reach((known.server or server_name(),))
                     placement = self.pools.check(request, queues=queues, reach=reach, servers=servers)
@@ -257,7 +253,7 @@ class Reservations:
             return info
 
     def create_or_wait(
-        self, request: ReservationRow, *, on: Sequence[str] = (), servers: int = 0
+        self, request: ReservationRow, *, reach: Reach | None = None, servers: int = 0
     ) -> ReservationInfo | QueuePlace:
         """As `create`; where there is no room now, takes a place in the queue, or keeps the one it has.
 
@@ -266,7 +262,7 @@ class Reservations:
         check_name(request.name)
         self.pools.enter(request)
         try:
-            info = self.create(request, on=on, servers=servers)
+            info = self.create(request, reach=reach, servers=servers)
         except FullError as error:
             return self.pools.place(request, error)
         except DisconnectedError:
