@@ -15,8 +15,10 @@ from pathlib import Path
 from forebay.errors import StorageError, UnsupportedError
 from forebay.manager.process_identity import process_identity
 
-__all__ = ["end_daemons", "find_daemons", "last_words", "program_path", "start_daemon"]
+__all__ = ["bound_logs", "end_daemons", "find_daemons", "last_words", "program_path", "start_daemon"]
 
+#: A log beyond this is cut: its end is kept beside it, so that two parts of this size are left.
+_LOG_BYTES_MAX = 4 << 20
 _OOM_SCORE = "250"  # of 1000, as the kernel counts; stages of users have more
 _FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
 
@@ -54,6 +56,19 @@ def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, st
             Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE)
     process.returncode = 0  # it outlives this process, which does not wait for it
     return process_identity(process.pid) or ""
+
+
+def bound_logs(folder: Path) -> None:
+    """Cuts logs of a driver's folder that have grown large; what a daemon wrote last is then in NAME.1. They are opened
+    for appending, so that the next line is the first one. Clients may bring a daemon to write many.
+    """
+    for log in (*folder.glob("*.log"), *folder.glob("*.out")):
+        if log.stat().st_size <= _LOG_BYTES_MAX:
+            continue
+        with log.open("rb+") as written:
+            written.seek(-_LOG_BYTES_MAX, os.SEEK_END)
+            log.with_name(f"{log.name}.1").write_bytes(written.read(_LOG_BYTES_MAX))
+            written.truncate(0)
 
 
 def last_words(*logs: Path) -> str:

@@ -28,7 +28,7 @@ from forebay.errors import (
 from forebay.manager.process_identity import process_identity
 from forebay.workflows.files.commands.driver import SITE_FOLDER, home_mount_is_there, site_state, ways_in
 from forebay.workflows.files.commands.site_commands import SiteCommands
-from forebay.workflows.files.daemons import program_path
+from forebay.workflows.files.daemons import bound_logs, program_path
 from forebay.workflows.files.driver_state import begin_incarnation, exports_made_file
 from forebay.workflows.files.nfs import PROGRAMS
 from forebay.workflows.files.settings import FilesSettings
@@ -239,7 +239,10 @@ class FilesEngines:
         return []
 
     def start_ended(self) -> None:
-        """Starts engines again whose daemons have ended; their nodes wait and go on."""
+        """Starts engines again whose daemons have ended; their nodes wait and go on. Bounds their logs."""
+        for reservation in self._all():
+            with contextlib.suppress(OSError):
+                bound_logs(self._folder / reservation)
         for reservation in self.ended():
             if time.monotonic() < self._not_before.get(reservation, 0.0):
                 continue

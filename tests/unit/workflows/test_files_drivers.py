@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
+from forebay.workflows.files import daemons
 from forebay.workflows.files.daemons import end_daemons, find_daemons, start_daemon
 from forebay.workflows.files.driver_state import DriverState, Export
+from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.ganesha_bus import GaneshaBus
 from forebay.workflows.files.nfs import _next_number
 from forebay.workflows.files.settings import FilesSettings
@@ -96,6 +98,23 @@ def test_a_daemon_that_users_make_grow_goes_before_others(tmp_path: Path) -> Non
         assert Path(f"/proc/{identity.split('/')[1]}/oom_score_adj").read_text() == "250\n"
     finally:
         end_daemons(mark, time.monotonic() + 30)
+
+
+def test_the_log_of_a_daemon_that_clients_make_talk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons, "_LOG_BYTES_MAX", 1000)
+    log = tmp_path / "x" / "ganesha.log"
+    log.parent.mkdir()
+    engines = FilesEngines(tmp_path, FilesSettings())
+    with log.open("ab", buffering=0) as written:  # as start_daemon opens it
+        for number in range(1000):
+            written.write(b"%09d\n" % number)
+            engines.start_ended()
+            assert log.stat().st_size <= 1010
+        assert log.read_bytes().splitlines()[-1] == b"000000999"
+    kept = log.with_name("ganesha.log.1").read_bytes() + log.read_bytes()
+    assert len(kept) <= 2010
+    numbers = [int(line) for line in kept.splitlines()]
+    assert numbers == list(range(numbers[0], 1000))
 
 
 def test_a_program_that_writes_its_title_anew_is_found(tmp_path: Path) -> None:
