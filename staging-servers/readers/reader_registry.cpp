@@ -116,7 +116,7 @@ void ReaderRegistry::watch_cut(std::uint64_t session) {
 }
 
 void ReaderRegistry::watch_mapping(std::uint64_t session, pid_t pid, const std::string& stream_uuid,
-                                   std::set<MappedMember> presences) {
+                                   std::set<MemberPresence> presences) {
   watch(session, {ReaderProcess(pid), {}, stream_uuid, std::move(presences), monotonic_ns()});
 }
 
@@ -154,7 +154,7 @@ bool ReaderRegistry::maps_nothing(const AbsentReader& reader) const {
   const OtherMembers* const others = found == followers_.end() ? nullptr : (*found)->space().segments().others();
   if (others == nullptr) return true;
   if (reader.presences.empty()) return others->earlier_are_gone();
-  return std::ranges::all_of(reader.presences, [&](const MappedMember& mapped) {
+  return std::ranges::all_of(reader.presences, [&](const MemberPresence& mapped) {
     return others->is_gone(mapped.first, mapped.second, reader.since_ns);
   });
 }

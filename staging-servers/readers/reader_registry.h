@@ -28,7 +28,7 @@ class ReaderGroups;
 class ReaderSession;
 
 /// A member of a reservation, and the number of a file that a reader keeps open there (wire::MemberPresence).
-using MappedMember = std::pair<std::uint16_t, std::uint64_t>;
+using MemberPresence = std::pair<std::uint16_t, std::uint64_t>;
 
 /// Of those that wait for one stream, nobody reads more.
 inline constexpr std::size_t waits_told_max = 64;
@@ -70,7 +70,7 @@ class ReaderRegistry {
   /// The same of one that maps what other members have: they know when it is gone. `presences`: none, it is of before
   /// the start.
   void watch_mapping(std::uint64_t session, pid_t pid, const std::string& stream_uuid,
-                     std::set<MappedMember> presences);
+                     std::set<MemberPresence> presences);
   /// It has come back, or let go.
   void absent_returned(std::uint64_t session) { absent_.erase(session); }
   /// Forgets readers of streams that could not be read which are gone. `earlier_are_gone`: all on other nodes are.
@@ -111,7 +111,7 @@ class ReaderRegistry {
     ReaderProcess process;
     std::optional<std::int64_t> until_ns = {};  ///< monotonic; of one on another node
     std::string maps_of_stream = {};            ///< uuid; of one that maps what other members have
-    std::set<MappedMember> presences = {};
+    std::set<MemberPresence> presences = {};
     std::int64_t since_ns = 0;  ///< monotonic
   };
   bool is_gone(std::uint64_t session, const AbsentReader& reader) const;

@@ -323,7 +323,7 @@ bool ReaderSession::may_map() const {
 
 Result<std::uint64_t> ReaderSession::begin_mapping(std::uint16_t member) {
   if (!may_map()) return fail(ErrorCode::no_space, "who reads with a token maps nothing");
-  const auto own = std::ranges::count(presences_, member, &MappedMember::first);
+  const auto own = std::ranges::count(presences_, member, &MemberPresence::first);
   const std::uint64_t presence = random_number();
   presences_.emplace(member, presence);
   const bool few = own < presences_of_member_max && presences_.size() <= presences_max;
