@@ -42,6 +42,9 @@ class ServerPool final : public MemberPool {
 
   // MemberPool
   const PoolServer* find_server(const std::string& uuid) const override;
+  bool was_given_up(const std::string& uuid) const override {
+    return !servers_.empty() && find_server(uuid) == nullptr;
+  }
   const fabric::TokenKey* key() const override { return key_ ? &*key_ : nullptr; }
   fabric::Token own_introduction() const override;
   fabric::Token segments_introduction(std::uint32_t uid, const std::string& reservation_id,

@@ -294,13 +294,15 @@ void HomeMembers::know_presence(std::uint16_t number, std::uint64_t presence) {
 
 bool HomeMembers::is_gone(std::uint16_t number, std::uint64_t presence, std::int64_t since_ns) const {
   const auto found = members_.find(number);
-  if (found == members_.end()) return true;
+  if (found == members_.end() || links_.pool().was_given_up(found->second.link->uuid())) return true;
   return found->second.present_ns > since_ns && !found->second.present.contains(presence);
 }
 
 bool HomeMembers::earlier_are_gone() const {
-  return std::ranges::all_of(
-      members_, [](const auto& entry) { return entry.second.has_answered && entry.second.earlier.empty(); });
+  return std::ranges::all_of(members_, [this](const auto& entry) {
+    const Member& member = entry.second;
+    return (member.has_answered && member.earlier.empty()) || links_.pool().was_given_up(member.link->uuid());
+  });
 }
 
 Result<wire::MemberAnswerT> HomeMembers::introduce(std::uint16_t number, uid_t uid, std::uint64_t access_generation,

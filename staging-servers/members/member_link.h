@@ -34,6 +34,8 @@ class MemberPool {
   virtual ~MemberPool() = default;
   /// Null if no server of the pool has this root, as far as is known.
   virtual const PoolServer* find_server(const std::string& uuid) const = 0;
+  /// The manager has said which servers there are, and it is none of them any more: it was given up.
+  virtual bool was_given_up(const std::string& uuid) const = 0;
   /// Null if this server belongs to no pool.
   virtual const fabric::TokenKey* key() const = 0;
   /// What this server shows to another one of the pool, as its administrator.

@@ -26,7 +26,6 @@ class HomeMembersTest : public PoolFixture {
  protected:
   void SetUp() override {
     PoolFixture::SetUp();
-    wire::PoolDirectoryT directory;
     std::vector<std::string> roots = {own_uuid()};
     for (int number = 1; number <= 2; ++number) {
       auto entry = std::make_unique<wire::ServerEntryT>();
@@ -35,14 +34,14 @@ class HomeMembersTest : public PoolFixture {
       entry->name = "ssd" + std::to_string(number);
       entry->server = members_.back()->address();
       roots.push_back(entry->uuid);
-      directory.servers.push_back(std::move(entry));
+      directory_.servers.push_back(std::move(entry));
       syncs_.push_back(std::make_shared<std::atomic<std::uint64_t>>(0));
       answer_looks(number);
       answer_syncs(number);
       members_.back()->on(MessageType::member_fence,
                           [](const Message&) { return FakeMember::answer(MessageType::done, wire::DoneT()); });
     }
-    ASSERT_EQ(connect().call(MessageType::pool_directory, directory).type, MessageType::done);
+    ASSERT_EQ(connect().call(MessageType::pool_directory, directory_).type, MessageType::done);
     id_ = make_spread("spread", roots)->id;
     EXPECT_TRUE(comes_there(1));
     EXPECT_TRUE(comes_there(2));
@@ -147,6 +146,7 @@ class HomeMembersTest : public PoolFixture {
     EXPECT_NE(protocol::failure_of(answer).what.find(words), std::string::npos) << protocol::failure_of(answer).what;
   }
 
+  wire::PoolDirectoryT directory_;
   std::vector<std::unique_ptr<FakeMember>> members_;
   std::vector<std::shared_ptr<std::atomic<std::uint64_t>>> syncs_;
   std::string id_;
@@ -308,6 +308,23 @@ TEST_F(HomeMembersTest, a_probe_is_sent_after_the_fences_that_wait) {
   }));
   const std::lock_guard lock(seen->mutex);
   EXPECT_EQ(seen->messages, (std::vector<std::string>{"fence of flow", "fence of flow", "probe"}));
+}
+
+TEST_F(HomeMembersTest, readers_on_a_server_that_was_given_up_are_gone) {
+  constexpr std::uint64_t presence = 77;
+  const auto is_gone = [&](std::uint16_t number) {
+    bool gone = false;
+    with_others([&](server::HomeMembers& others, server::Segments&) { gone = others.is_gone(number, presence, 0); });
+    return gone;
+  };
+  for (const int number : {1, 2}) {
+    answer_looks(number, [](wire::MemberStateT& state) { state.shares[0]->presences.push_back(presence); });
+    EXPECT_TRUE(comes_true([&] { return !is_gone(static_cast<std::uint16_t>(number)); }));
+  }
+  directory_.servers.erase(directory_.servers.begin());
+  ASSERT_EQ(connect().call(MessageType::pool_directory, directory_).type, MessageType::done);
+  EXPECT_TRUE(is_gone(1));
+  EXPECT_FALSE(is_gone(2));
 }
 
 TEST_F(HomeMembersTest, checksums_are_asked_for_in_bounded_messages_and_joined) {
