@@ -332,6 +332,12 @@ def _mistakes_of_the_whole(directives: _Draft) -> Iterator[InvalidArgumentError]
             yield InvalidArgumentError(
                 f"the script stages {stream.stream} out but has no `#DW persistentdw name={reservation}` line"
             )
+        # In the job's own reservation, or in the only one that it uses.
+        if not slash and not directives.capacity_bytes and len(directives.persistents) != 1:
+            yield InvalidArgumentError(
+                f"the script stages {stream.stream} out but has no `#DW jobdw capacity=…` line; a stream of a "
+                f"persistent reservation is written RESERVATION/{stream.stream}"
+            )
 
 
 def _must_be_scratch(options: dict[str, str]) -> None:

@@ -121,6 +121,20 @@ def test_what_cannot_be_carried_out_is_refused(line: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "is_right"),
+    [((), False), (("a",), True), (("a", "b"), False)],
+    ids=["of no reservation", "of the only one", "of one of two"],
+)
+def test_a_stream_without_a_reservations_name_lies_in_one(lines: tuple[str, ...], is_right: bool) -> None:
+    text = script(*(f"#DW persistentdw name={name}" for name in lines), "#FB stage_out stream=flow destination=/a")
+    if is_right:
+        assert parse_directives(text).persistents == lines
+        return
+    with pytest.raises(InvalidArgumentError, match=r"no `#DW jobdw capacity=…` line.*RESERVATION/flow"):
+        parse_directives(text)
+
+
+@pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("7", 7), ("1K", 1024), ("10GiB", 10 * GIB), ("2GB", 2_000_000_000), ("1T", 1 << 40)]
 )
 def test_sizes_are_those_of_slurm(text: str, size: int) -> None:
