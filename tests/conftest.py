@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.instance_shares import is_of_share
 from tests.support.randomness import TEST_SEED
 from tests.support.sweeps import Sweep, stride_max
 from tests.support.time_limits import TIME_SCALE, seconds
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [
             item
             for item in items
-            if item.get_closest_marker("instance") and (zlib.crc32(item.nodeid.encode()) + TEST_SEED) % shares
+            if item.get_closest_marker("instance") and not is_of_share(item.nodeid, shares, TEST_SEED)
         ]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]

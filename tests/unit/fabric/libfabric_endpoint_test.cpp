@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "fabric/libfabric.h"
+#include "tests/support/sweep_points.h"
 
 namespace forebay::testing {
 namespace {
@@ -60,7 +61,7 @@ class LibfabricEndpointTest : public ::testing::Test {
 // Before 1.19 libfabric itself loses keys, or crashes, when its tree of keys changes while a peer's request looks for
 // one.
 TEST_F(LibfabricEndpointTest, memory_comes_and_goes_while_another_thread_moves_the_peers_reads_on) {
-  constexpr int reads = 3000;
+  const int reads = stride_max() == 1 ? 3000 : 500;  // a race: the deep suites look for it longer
   std::vector<std::byte> memory(block_bytes);
   std::iota(reinterpret_cast<unsigned char*>(memory.data()),
             reinterpret_cast<unsigned char*>(memory.data() + memory.size()), 0);

@@ -199,6 +199,7 @@ def test_an_older_incarnation_does_nothing(tmp_path: Path, tree: Path, site: Sit
 
 # crash-matrix: An operation of a files driver that a site's commands carry out | the operation, while its command runs | the next one ends that command with all that it has started, and succeeds
 @pytest.mark.parametrize("operation", ["prepare", "start", "ready", "mount", "admit"])
+@pytest.mark.instance
 def test_an_operation_that_is_killed_with_its_command_is_repeated(
     tmp_path: Path, tree: Path, site: SiteEngine, operation: str
 ) -> None:
@@ -207,6 +208,7 @@ def test_an_operation_that_is_killed_with_its_command_is_repeated(
 
 
 @pytest.mark.parametrize("operation", ["release", "fence", "unmount", "stop", "destroy"])
+@pytest.mark.instance
 def test_an_end_that_is_killed_with_its_command_is_repeated(
     tmp_path: Path, tree: Path, site: SiteEngine, operation: str
 ) -> None:
@@ -262,6 +264,7 @@ def kill_and_repeat(tmp_path: Path, site: SiteEngine, operation: str, call: Call
         "files.commands.admit",
     ],
 )
+@pytest.mark.instance
 def test_an_operation_that_is_killed_between_its_steps_is_repeated(
     tmp_path: Path, tree: Path, site: SiteEngine, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -287,6 +290,7 @@ def test_an_operation_that_is_killed_between_its_steps_is_repeated(
         "files.commands.destroy",
     ],
 )
+@pytest.mark.instance
 def test_an_end_that_is_killed_between_its_steps_is_repeated(
     tmp_path: Path, tree: Path, site: SiteEngine, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
