@@ -143,13 +143,14 @@ class Centre:
             self.instance.up()
 
     def arm(self, fail_point: str) -> bool:
-        """The manager from now on dies there. True if it has died already, of its start."""
+        """The manager from now on dies there. True if it has died already, of its start or of what it does at once."""
         self.instance.kill_manager()
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("FOREBAY_FAIL_POINT", fail_point)
             started = self.instance.run("up", "--capacity", "1GiB")
+        died = started.returncode != 0 or not is_locked(self.instance.files.manager_lock)
         self.revive()
-        return started.returncode != 0
+        return died
 
     def starts(self) -> int:
         """How many managers have served."""
