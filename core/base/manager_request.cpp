@@ -112,11 +112,11 @@ std::optional<std::string> manager_socket_path(const std::string& root) {
   return path;
 }
 
-std::optional<ManagerAnswer> whole_manager_answer(const std::string& bytes) {
+std::optional<HttpAnswer> whole_manager_answer(const std::string& bytes) {
   const auto end = bytes.find("\r\n\r\n");
   const auto space = bytes.find(' ');
   if (end == std::string::npos || space > end) return std::nullopt;
-  ManagerAnswer answer{static_cast<int>(std::strtol(bytes.c_str() + space, nullptr, 10)), bytes.substr(0, end + 2),
+  HttpAnswer answer{static_cast<int>(std::strtol(bytes.c_str() + space, nullptr, 10)), bytes.substr(0, end + 2),
                        bytes.substr(end + 4)};
   for (char& c : answer.head) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   const auto length = answer.header("content-length");
@@ -126,7 +126,7 @@ std::optional<ManagerAnswer> whole_manager_answer(const std::string& bytes) {
 
 }  // namespace
 
-std::optional<std::string_view> ManagerAnswer::header(std::string_view name) const {
+std::optional<std::string_view> HttpAnswer::header(std::string_view name) const {
   const std::string begin = "\r\n" + std::string(name) + ":";
   const auto at = head.find(begin);
   if (at == std::string::npos) return std::nullopt;
@@ -136,7 +136,7 @@ std::optional<std::string_view> ManagerAnswer::header(std::string_view name) con
   return value;
 }
 
-std::optional<int> ManagerAnswer::number(std::string_view name) const {
+std::optional<int> HttpAnswer::number(std::string_view name) const {
   const auto value = header(name);
   int result = 0;
   if (!value || std::from_chars(value->data(), value->data() + value->size(), result).ec != std::errc()) {
@@ -145,7 +145,7 @@ std::optional<int> ManagerAnswer::number(std::string_view name) const {
   return result;
 }
 
-std::optional<ManagerAnswer> ask_manager(const std::string& root, const std::string& request, ManagerWaits waits,
+std::optional<HttpAnswer> ask_manager(const std::string& root, const std::string& request, ManagerWaits waits,
                                          const std::function<bool()>& interrupted) {
   const auto path = manager_socket_path(root);
   if (!path) return std::nullopt;

@@ -49,7 +49,7 @@ Error interrupted() {
 }
 
 // That of the header with which the manager names an error.
-ErrorCode code_of(const ManagerAnswer& answer) {
+ErrorCode code_of(const HttpAnswer& answer) {
   const auto text = answer.header("forebay-error");
   if (!text) return ErrorCode::invalid_argument;
   for (auto number = static_cast<int>(ErrorCode::invalid_argument); number <= static_cast<int>(ErrorCode::failed);
@@ -59,7 +59,7 @@ ErrorCode code_of(const ManagerAnswer& answer) {
   return ErrorCode::protocol;
 }
 
-Result<void> understood(const ManagerAnswer& answer, const std::string& where) {
+Result<void> understood(const HttpAnswer& answer, const std::string& where) {
   if (answer.status / 100 == 2) return {};
   return fail(code_of(answer), answer.body, where);
 }

@@ -30,7 +30,7 @@
 namespace {
 
 using forebay::ask_manager;
-using forebay::ManagerAnswer;
+using forebay::HttpAnswer;
 using forebay::slurm::file_bytes_max;
 using forebay::slurm::joined_items;
 using forebay::slurm::part_of_job;
@@ -84,7 +84,7 @@ struct Answer {
 
 /// The manager's answer to a call; nothing if none came.
 std::optional<Answer> asked(const std::string& root, const std::string& request, std::chrono::seconds wait) {
-  const std::optional<ManagerAnswer> answer = ask_manager(root, request, {.connection = wait, .part = wait});
+  const std::optional<HttpAnswer> answer = ask_manager(root, request, {.connection = wait, .part = wait});
   if (!answer) return std::nullopt;
   if (const auto status = answer->number("x-forebay-exit-status")) return Answer{*status, answer->body};
   return Answer{1, "forebay: the manager refuses: " + answer->body + "\n"};

@@ -10,7 +10,7 @@
 
 namespace forebay {
 
-struct ManagerAnswer {
+struct HttpAnswer {
   int status = 0;    ///< of HTTP
   std::string head;  ///< its lines, in small letters
   std::string body;
@@ -29,7 +29,7 @@ struct ManagerWaits {
 /// Sends a whole request, with "Connection: close", to the manager of `root`. Nothing, with the reason in errno, if the
 /// manager cannot be reached or its answer is not whole. ENOENT: there is no manager at this root; ECANCELED:
 /// `interrupted`, which may be empty and is called while waiting, said so.
-std::optional<ManagerAnswer> ask_manager(const std::string& root, const std::string& request, ManagerWaits waits,
+std::optional<HttpAnswer> ask_manager(const std::string& root, const std::string& request, ManagerWaits waits,
                                          const std::function<bool()>& interrupted = {});
 
 }  // namespace forebay
