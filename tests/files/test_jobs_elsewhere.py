@@ -6,19 +6,21 @@ whoever dies and when.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.files.agent_pool import HOME, MANAGER, AgentPool, agent_pool
 from tests.remote.nodes import why_not
 from tests.slurm.cluster import make_python, python_is_usable, wait_for
+from tests.support.datawarp_program import AT_JOB_END, IMMEDIATE, DatawarpProgram
 from tests.support.munged import why_no_munge
 from tests.support.time_limits import seconds
 
@@ -32,6 +34,7 @@ pytestmark = [
 
 _MIB = 1 << 20
 _CAPACITY = 320 * _MIB  # XFS takes 300 MiB or more
+_NOBODYS = "5b25bf15-3fd4-42c1-84d2-f10c33f12f0e"
 _WRITES_A_STEP = """
 import forebay, numpy
 with forebay.open("flow", "w") as stream, stream.step() as step:
@@ -131,6 +134,46 @@ def test_a_job_lives_on_another_server_from_setup_to_teardown(pool: AgentPool, f
         assert (folder / "out/three").read_text() == "three from node 3\n"
         assert pool.nothing_is_shown(reservation)
         assert _names(pool) == []
+
+
+def test_a_program_on_a_node_without_the_manager_stages_its_files(pool: AgentPool, folder: Path) -> None:
+    script = pool.script(_SCRATCH)
+    program = DatawarpProgram(folder, cast(Any, None), pool.uid, pool.gid)
+    with pool.agent():
+        pool.set_up(49, script, "node[2-3]", _CAPACITY)
+        pool.must("pre_run", "--token", "49", "--job", script)
+        variables = _variables(pool, 49, script, folder)
+        (name,) = _names(pool)
+        server, reservation = _home(pool, name)
+        assert server == "node2"
+        as_user = ("setpriv", f"--reuid={pool.uid}", f"--regid={pool.gid}", "--clear-groups")
+        tree = pool.tree(reservation)
+        assert pool.run(HOME, *as_user, "sh", "-c", f"echo result > {tree}/49/result").returncode == 0
+        # What $DW_JOB_STRIPED/result leads to. These nodes have no NFS client: a file stands for the mounted one.
+        inside = pool.node_folder / ".mounts" / reservation / "49" / "result"
+        inside.parent.mkdir(parents=True)
+        inside.write_text("another\n")
+        wanted = ("FOREBAY_SERVER", "FOREBAY_ROOT", "FOREBAY_TOKEN_FILE")
+        environment = {key: variables[key] for key in wanted if key in variables}
+
+        def call(*arguments: str | Path) -> int:
+            words = map(str, arguments)
+            said = pool.cluster.on(3, *as_user, str(program.path), *words, **environment)
+            return int(said.split()[-1])
+
+        assert call("file_out", inside, folder / "copy", IMMEDIATE) == 0
+        assert call("wait_file", inside) == 0
+        assert (folder / "copy").read_text() == "result\n"
+        assert call("file_out", inside, folder / "late", AT_JOB_END) == 0
+        assert call("wait_file", inside) == -errno.EDEADLK
+        assert call("query_file", f"{pool.node_folder}/.mounts/{_NOBODYS}/x") == -errno.EINVAL
+        stranger = ("setpriv", "--reuid=61234", "--regid=61234", "--clear-groups")
+        said = pool.cluster.on(3, *stranger, str(program.path), "query_file", inside, **environment)
+        assert int(said.split()[-1]) == -errno.EINVAL
+        pool.end(49, script)
+        assert (folder / "late").read_text() == "result\n"
+        assert _names(pool) == []
+        shutil.rmtree(inside.parents[1])
 
 
 # crash-matrix: Jobs of Slurm on another server | the manager, killed while the home's agent makes the folders of a job's scratch | the repeated setup makes them, in the same reservation

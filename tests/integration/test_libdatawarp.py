@@ -475,5 +475,5 @@ def answer_to(instance: CommandLineInstance, body: bytes) -> int:
         answer = b""
         while part := connection.recv(65536):
             answer += part
-    (number,) = re.findall(rb"\r\nx-forebay-exit-status: ([0-9]+)\r\n", answer.lower())
+    (number,) = re.findall(rb"\r\n\r\n([0-9]+)\0", answer)
     return int(number)

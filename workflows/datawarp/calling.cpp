@@ -15,6 +15,7 @@
 
 #include <forebay/manager_request.h>
 
+#include "calling_elsewhere.h"
 #include "snapshot_file.h"
 
 namespace forebay::datawarp {
@@ -47,7 +48,7 @@ std::optional<std::string> real_path(const std::string& path) {
   return real ? std::optional<std::string>(real.get()) : std::nullopt;
 }
 
-std::string request_of(std::string_view name, Fields fields) {
+std::string body_of(std::string_view name, Fields fields) {
   std::string body(name);
   body += '\0';
   for (const auto& [key, value] : fields) {
@@ -56,9 +57,30 @@ std::string request_of(std::string_view name, Fields fields) {
     body += value;
     body += '\0';
   }
-  return "POST /datawarp HTTP/1.1\r\nHost: manager\r\nConnection: close\r\nContent-Type: application/octet-stream\r\n"
-         "Content-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
+  return body;
+}
+
+/// The manager of this node.
+Asked ask_here(const std::string& root, const std::string& body) {
+  const std::string request =
+      "POST /datawarp HTTP/1.1\r\nHost: manager\r\nConnection: close\r\nContent-Type: application/octet-stream\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  errno = 0;
+  const auto answer = ask_manager(root, request, {.connection = answer_wait, .part = answer_wait});
+  if (answer) return {answer->status, answer->body, false};
+  return {0, {}, errno == ENOENT || errno == EACCES};
+}
+
+/// What it has answered: an error number, then what belongs to it. Nothing where it has not looked at the call.
+std::optional<int> taken_from(Asked& asked) {
+  const std::size_t end = asked.body.find('\0');
+  int number = 0;
+  if (asked.status != 200 || end == std::string::npos) return std::nullopt;
+  const auto [after, error] = std::from_chars(asked.body.data(), asked.body.data() + end, number);
+  if (error != std::errc() || after != asked.body.data() + end) return std::nullopt;
+  asked.body.erase(0, end + 1);
+  return number;
 }
 
 }  // namespace
@@ -113,26 +135,30 @@ int resolve(const char* name, std::string& path) {
 
 int call(std::string_view name, Fields fields, std::string& body, bool waits) {
   const auto place = root();
-  if (!place) return -ENODEV;
-  const std::string request = request_of(name, fields);
+  const std::string server = environment("FOREBAY_SERVER");
+  bool is_elsewhere = !place;
+  const std::string request = body_of(name, fields);
   const auto longest = patience();
   auto away_since = std::chrono::steady_clock::now();
   while (true) {
-    errno = 0;
-    const auto answer = ask_manager(*place, request, {.connection = answer_wait, .part = answer_wait});
-    const auto status = answer ? answer->number("x-forebay-exit-status") : std::nullopt;
-    if (status) {
-      if (waits && *status == EAGAIN) {
+    if (is_elsewhere && server.empty()) return -ENODEV;
+    Asked asked = is_elsewhere ? ask_elsewhere(server, request) : ask_here(*place, request);
+    if (asked.is_absent) {
+      if (is_elsewhere) return -ENODEV;
+      is_elsewhere = true;  // the job's other nodes do not have the manager
+      continue;
+    }
+    if (const auto number = taken_from(asked)) {
+      if (waits && *number == EAGAIN) {
         away_since = std::chrono::steady_clock::now();
         std::this_thread::sleep_for(ask_again_pause);
         continue;
       }
-      body = answer->body;
-      return -*status;
+      body = std::move(asked.body);
+      return -*number;
     }
-    // Without that status the manager has not looked at it: it is busy, or ends.
-    if (!answer && (errno == ENOENT || errno == EACCES)) return -ENODEV;
-    if (answer && answer->status < 500) return -EIO;
+    // Else the manager has not looked at it: it is busy, or ends.
+    if (asked.status != 0 && asked.status < 500) return -EIO;
     if (std::chrono::steady_clock::now() - away_since >= longest) return -ETIMEDOUT;
     std::this_thread::sleep_for(retry_interval);
   }

@@ -2,8 +2,9 @@
 """The calls of libdatawarp as requests: what a program may ask of the stages of its files. Contract:
 docs/design/libdatawarp.md.
 
-A request is a list of texts, each ended by NUL: the call's name, then names and values in turn. The answer's header
-`X-Forebay-Exit-Status` is an error number of Linux, 0 without an error; its body is the call's own.
+A request is a list of texts, each ended by NUL: the call's name, then names and values in turn. The answer begins with
+an error number of Linux, 0 without an error, and NUL; the rest is the call's own. Nothing of it stands in the head of
+HTTP, which other nodes do not get.
 """
 
 from __future__ import annotations
@@ -396,6 +397,4 @@ def _error_of(row: StageRow) -> int:
 
 
 def _answer(text: str, number: int) -> Response:
-    return Response(
-        os.fsencode(text), media_type="application/octet-stream", headers={"X-Forebay-Exit-Status": str(number)}
-    )
+    return Response(b"%d\0" % number + os.fsencode(text), media_type="application/octet-stream")

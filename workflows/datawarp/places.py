@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.manager.records import JobRow, JobState, ReservationRow
+from forebay.records import ReservationInfo
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.manager.core.access import Peer, may_use
 from forebay.workflows.manager.core.database.database import Database
@@ -31,15 +32,22 @@ class Place:
 
     reservation: ReservationRow
     path: str  #: below the reservation's files; "" is all of them
-    files: str  #: where these files lie
+    files: str  #: where these files lie, as the program sees them
 
 
 class Places:
-    """Finds them. Usable from several threads."""
+    """Finds them. Usable from several threads.
 
-    def __init__(self, database: Database, reservations: Reservations) -> None:
+    Parameters
+    ----------
+    mounts : str
+        The folder in which each node of a job has the files of its reservations, by their ids; "": nodes have none.
+    """
+
+    def __init__(self, database: Database, reservations: Reservations, mounts: str = "") -> None:
         self._database = database
         self._reservations = reservations
+        self._mounts = mounts
         self._jobs = JobTable(database)
 
     def find(self, path: str, peer: Peer) -> Place:
@@ -61,18 +69,22 @@ class Places:
         # The files of a reservation lie below a folder that has its id for a name.
         ids = [part for part in path.split("/") if _ID.fullmatch(part)][:_IDS_MAX]
         for row in self._database.reservations_of_ids(ids):
-            if row.server:
-                continue
             try:
                 info = self._reservations.info(row.name)
             except NotFoundError:
                 continue
-            files = os.path.realpath(info.files_path)  # of the instance, whose users cannot change it
-            if info.id != row.id or (path != files and not path.startswith(f"{files}/")):
-                continue
-            if peer.is_administrator or may_use(info, peer):
+            files = self._files_of(row, info, path)
+            if info.id == row.id and files and (peer.is_administrator or may_use(info, peer)):
                 return Place(row, path[len(files) + 1 :], files)
         raise NotFoundError("this lies in no reservation of yours", path[:200])
+
+    def _files_of(self, row: ReservationRow, info: ReservationInfo, path: str) -> str:
+        """The reservation's files as the path has them: at home, or as nodes mount them; "": it does not lie there."""
+        # On this node they are the instance's, whose users cannot change what leads there.
+        seen = [info.files_path if row.server else os.path.realpath(info.files_path)]
+        if self._mounts:
+            seen.append(f"{self._mounts}/{row.id}")
+        return next((files for files in seen if path == files or path.startswith(f"{files}/")), "")
 
     def job_of(self, place: Place, token: str, peer: Peer) -> JobRow | None:
         """The running job whose end is meant: the one that the reservation was made for, else the one that the program

@@ -184,6 +184,7 @@ async def _serve(
     attachments = Attachments(database, reservations)
     why = Why(database)
     slurm = _slurm_jobs(database, supervisor, reservations, attachments, slow_calls, instance)
+    mounts = "" if slurm is None else slurm.settings.node_mounts
     routers = [
         build_instance_router(database, reservations, instance.root, find, request_exit, shared=shared),
         build_reservation_router(database, reservations, slow_calls, instance.root, changed, shared=shared),
@@ -194,7 +195,7 @@ async def _serve(
         build_rule_router(supervisor),
         build_receipt_router(supervisor.receipts),
         build_job_router(JobTable(database), why),
-        build_datawarp_router(supervisor, Places(database, reservations), reservations),
+        build_datawarp_router(supervisor, Places(database, reservations, mounts), reservations),
     ]
     if slurm is not None:
         routers += [build_router(slurm, slurm.settings), build_node_router(slurm.job_files)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -81,6 +82,11 @@ class SlurmSettings:
         """Space for streams that comes with so much for files."""
         wanted = round(files_bytes * self.streams_share)
         return max(wanted, _STREAMS_BYTES_MIN) if wanted else 0
+
+    @property
+    def node_mounts(self) -> str:
+        """The folder in which each node has what is mounted for jobs, by the reservations' ids; "": no node has any."""
+        return f"{os.path.realpath(self.node_folder)}/.mounts" if self.node_folder else ""
 
     @property
     def scheduler_uid(self) -> int | None:
