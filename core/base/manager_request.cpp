@@ -117,7 +117,7 @@ std::optional<HttpAnswer> whole_manager_answer(const std::string& bytes) {
   const auto space = bytes.find(' ');
   if (end == std::string::npos || space > end) return std::nullopt;
   HttpAnswer answer{static_cast<int>(std::strtol(bytes.c_str() + space, nullptr, 10)), bytes.substr(0, end + 2),
-                       bytes.substr(end + 4)};
+                    bytes.substr(end + 4)};
   for (char& c : answer.head) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   const auto length = answer.header("content-length");
   if (!length || std::string(*length) != std::to_string(answer.body.size())) return std::nullopt;
@@ -146,7 +146,7 @@ std::optional<int> HttpAnswer::number(std::string_view name) const {
 }
 
 std::optional<HttpAnswer> ask_manager(const std::string& root, const std::string& request, ManagerWaits waits,
-                                         const std::function<bool()>& interrupted) {
+                                      const std::function<bool()>& interrupted) {
   const auto path = manager_socket_path(root);
   if (!path) return std::nullopt;
   ManagerConnection connection(interrupted);

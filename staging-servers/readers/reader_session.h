@@ -98,8 +98,8 @@ class ReaderSession final : public Session {
   bool shut_out_ = false;             ///< may not read any more: its pins end with the connection
   bool was_cut_ = false;
   std::set<MemberPresence> presences_;  ///< while it may have something of other members mapped
-  bool admitted_ = false;             ///< has joined a stream, and has a file that says that it is present
-  Followers* followers_ = nullptr;    ///< of its stream
+  bool admitted_ = false;               ///< has joined a stream, and has a file that says that it is present
+  Followers* followers_ = nullptr;      ///< of its stream
 };
 
 }  // namespace forebay::server

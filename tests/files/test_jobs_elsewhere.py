@@ -168,7 +168,7 @@ def test_a_program_on_a_node_without_the_manager_stages_its_files(pool: AgentPoo
         assert call("wait_file", inside) == -errno.EDEADLK
         assert call("query_file", f"{pool.node_folder}/.mounts/{_NOBODYS}/x") == -errno.EINVAL
         stranger = ("setpriv", "--reuid=61234", "--regid=61234", "--clear-groups")
-        said = pool.cluster.on(3, *stranger, str(program.path), "query_file", inside, **environment)
+        said = pool.cluster.on(3, *stranger, str(program.path), "query_file", str(inside), **environment)
         assert int(said.split()[-1]) == -errno.EINVAL
         pool.end(49, script)
         assert (folder / "late").read_text() == "result\n"

@@ -30,6 +30,6 @@ struct ManagerWaits {
 /// manager cannot be reached or its answer is not whole. ENOENT: there is no manager at this root; ECANCELED:
 /// `interrupted`, which may be empty and is called while waiting, said so.
 std::optional<HttpAnswer> ask_manager(const std::string& root, const std::string& request, ManagerWaits waits,
-                                         const std::function<bool()>& interrupted = {});
+                                      const std::function<bool()>& interrupted = {});
 
 }  // namespace forebay

@@ -312,7 +312,8 @@ TEST_F(Restart, a_reader_goes_on_while_a_step_is_read_in_another_thread) {
   ASSERT_OK(large);
   ASSERT_EQ(large->kind, NextStep::Kind::step);
   std::atomic<bool> done = false;
-  // Whichever thread first finds the server gone brings the connection back, while the other may have an answer in hand.
+  // Whichever thread first finds the server gone brings the connection back, while the other may have an answer in
+  // hand.
   auto reading = std::async(std::launch::async, [&] {
     const Step& step = *large->step;
     double value = -1;
