@@ -30,7 +30,7 @@ each promise, the failures that the tests cause, and the test that causes each.
 A row names who fails and where, what survives, the test, and when the test runs:
 
 - *always*: by every `./run test`.
-- *by share*: the test starts an instance of its own. Every `./run test` runs a third of these, which the seed chooses;
+- *by share*: the test starts an instance of its own. Every `./run test` runs a fifth of these, which the seed chooses;
   three seeds in a row, `./run test integration fault` and `./run test all` run them all.
 - *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
   at least one in 32 of these points, and of the tests of `tests/fault` that sweep one in four; the seed chooses. The

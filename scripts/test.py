@@ -29,7 +29,7 @@ TIME_SCALE = float(os.environ.get("FOREBAY_TEST_TIME_SCALE") or 1)
 CORES = len(os.sched_getaffinity(0))
 # The seed says which share of the tests with instances of their own the quick suites run; without that they would take
 # twice as long.
-QUICK_INSTANCE_SHARES = 3
+QUICK_INSTANCE_SHARES = 5
 
 
 @dataclass(frozen=True)
