@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.user_turns import UserTurns
@@ -23,6 +23,8 @@ from forebay.workflows.manager.http.peer import PeerProtocol
 from forebay.workflows.manager.http.request_limits import RequestLimits, Turn, _RequestTurns, turn_of
 
 KIB = 1 << 10
+#: An answer that is longer than what the connection's two ends keep.
+LONG = json.dumps("x" * 8192 * KIB).encode()
 
 
 class Connection:
@@ -46,6 +48,10 @@ class Connection:
     async def status(self) -> int:
         """Of the next answer, whatever follows."""
         return int((await self._reader.readuntil(b"\r\n\r\n")).split()[1])
+
+    async def read(self, size: int) -> None:
+        """So many bytes of an answer."""
+        await self._reader.readexactly(size)
 
     async def is_cut(self) -> bool:
         """Waits for the end."""
@@ -84,6 +90,10 @@ async def served(
     async def set_go() -> dict[str, Any]:
         go.set()
         return {}
+
+    @api.get("/long")
+    async def long() -> Response:
+        return Response(LONG, media_type="application/json")
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / "s"))
@@ -242,6 +252,51 @@ def test_one_users_requests_do_not_keep_another_request_waiting(tmp_path: Path) 
             last = await connect()
             await last.send(head("GET", "/go"))
             assert (await last.answer())[0] == 200
+
+    asyncio.run(run())
+
+
+def test_who_reads_no_answers_has_no_further_ones_computed(tmp_path: Path) -> None:
+    """Each is kept until it is read, and may be a list of many megabytes."""
+
+    async def run() -> None:
+        async with served(tmp_path) as connect:
+            unread = [await connect() for _ in range(4)]
+            for connection in unread:
+                await connection.send(head("GET", "/long"))
+                assert await connection.status() == 200
+            waiting = await connect()
+            await waiting.send(head("GET", "/go"))
+            answered = asyncio.create_task(waiting.answer())
+            for _ in range(10):  # these take no place, and the other one would have come before them
+                refused = await connect()
+                await refused.send(head("POST", "/echo", f"content-length: {1 << 30}"))
+                assert await refused.status() == 413
+            assert not answered.done()
+            await unread[0].read(len(LONG))
+            assert (await answered)[0] == 200
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("lines", [(), ("connection: close",)])
+def test_who_does_not_read_an_answer_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: tuple[str, ...]
+) -> None:
+    async def run() -> None:
+        is_cut = asyncio.Event()
+        cut = PeerProtocol.cut
+
+        def cut_and_tell(self: PeerProtocol) -> None:
+            cut(self)
+            is_cut.set()
+
+        monkeypatch.setattr(PeerProtocol, "cut", cut_and_tell)
+        async with served(tmp_path) as connect:
+            connection = await connect()
+            monkeypatch.setattr(peer, "REQUEST_SECONDS_MAX", 0.05)
+            await connection.send(head("GET", "/long", *lines))
+            await is_cut.wait()
 
     asyncio.run(run())
 

@@ -89,7 +89,7 @@ class PeerProtocol(H11Protocol):
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _pid, uid, gid = _CREDENTIALS.unpack(credentials)
         peer = Peer(uid, gid, _groups(connection, uid, gid))
-        self.app_state = {**self.app_state, "peer": peer}
+        self.app_state = {**self.app_state, "peer": peer, "until_taken": self._until_taken}
         self._uid = peer.uid
         self._cut_timer: asyncio.TimerHandle | None = None
         self._expect_request()
@@ -128,6 +128,14 @@ class PeerProtocol(H11Protocol):
     def cut(self) -> None:
         """Ends the connection at once."""
         self.transport.abort()
+
+    async def _until_taken(self) -> None:
+        """Returns when nearly nothing of an answer waits here for who asked. Who does not read it is cut after a time."""
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                await self.flow.drain()
+        except TimeoutError:
+            self.cut()
 
     def _expect_request(self) -> None:
         """From the first byte on, the time for a whole request runs."""

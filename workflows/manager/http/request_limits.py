@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What requests may take: bytes of a body, and places, which go round by user. Around the whole application.
 
-A request has its place before its body is read; what has none costs no more than the connection's buffer. Requests of
-root, of the instance's user and of the scheduler take no place.
+A request has its place before its body is read, and until its answer has been taken; what has none costs no more than
+the connection's buffer. Requests of root, of the instance's user and of the scheduler take no place.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class RequestLimits:
         try:
             with contextlib.suppress(_TooLargeError):
                 await self._application(scope, receive_some, send_some)
+            # It takes memory as long as nobody reads it.
+            await scope["state"]["until_taken"]()
         finally:
             turn.give_back()
 
