@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+import sqlalchemy
 
 from forebay.errors import BusyError, InvalidArgumentError, NoSpaceError, NotFoundError, RefusedError
 from forebay.manager.records import AttachmentKind, AttachmentRow, ReservationRow, ReservationState
@@ -148,6 +150,30 @@ def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, m
         table.put(holder(f"root{number}", uid=0))
     with pytest.raises(NoSpaceError, match="takes no more"):
         table.put(holder("c", uid=0))
+
+
+def test_many_that_end_together_take_few_transactions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction takes milliseconds, and what others let go waits behind all of them."""
+    destroyed: list[str] = []
+    attachments = Attachments(database, cast(Reservations, SimpleNamespace(end_unattached=destroyed.append)))
+    database.put_reservation(ReservationRow("run2", 1, False, 8, 8, state=ReservationState.PRESENT))
+    for number in range(600):
+        attachments.table.put(holder(str(number), ttl_seconds=1.0, expires_ns=1))
+    attachments.table.put(holder("b", "run2", uid=8, ttl_seconds=1.0, expires_ns=1))
+    attachments.table.put(holder("stays", "kept"))
+    changes = 0
+    change = Database.change
+
+    def counted(self: Database) -> AbstractContextManager[sqlalchemy.Connection]:
+        nonlocal changes
+        changes += 1
+        return change(self)
+
+    monkeypatch.setattr(Database, "change", counted)
+    attachments.settle()
+    assert changes <= 6
+    assert sorted(destroyed) == ["run1", "run2"]
+    assert [row.holder for row in attachments.table.all()] == ["stays"]
 
 
 def left_by_its_last_holder(

@@ -8,6 +8,7 @@ same transaction, so one of them sees what the other did.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,24 +131,33 @@ class AttachmentTable:
 
     def end(self, row: AttachmentRow, reason: str) -> bool:
         """Removes a holder; False if it is not there. With the last one goes a reservation that is not persistent."""
+        return self._end(_same(row), row, reason)
+
+    def end_some(self, rows: Sequence[AttachmentRow], reason: str) -> bool:
+        """Removes holders of one reservation, up to `IDS_AT_ONCE` that were read, in one transaction; False if none is
+        there. `reason`: the last one's.
+        """
+        return self._end(_attachments.c.id.in_([row.id for row in rows]), rows[-1], reason)
+
+    def _end(self, which: sql.ColumnElement[bool], last: AttachmentRow, reason: str) -> bool:
         with self._database.change() as connection:
-            _lock(connection, row.reservation)
-            if not connection.execute(_attachments.delete().where(_same(row))).rowcount:
+            _lock(connection, last.reservation)
+            if not connection.execute(_attachments.delete().where(which)).rowcount:
                 return False
-            left = connection.scalar(sql.select(sql.func.count()).where(_attachments.c.reservation == row.reservation))
+            left = connection.scalar(sql.select(sql.func.count()).where(_attachments.c.reservation == last.reservation))
             persistent = connection.scalar(
-                sql.select(reservations_table.c.persistent).where(reservations_table.c.name == row.reservation)
+                sql.select(reservations_table.c.persistent).where(reservations_table.c.name == last.reservation)
             )
             if not left and persistent is False:
                 connection.execute(
                     _unattached.insert().values(
-                        reservation=row.reservation,
+                        reservation=last.reservation,
                         since_ns=time.time_ns(),
-                        last_holder=f"{row.holder} ({reason})",
+                        last_holder=f"{last.holder} ({reason})",
                         reason="",
                     )
                 )
-        self._database.note("attachments", row.reservation)
+        self._database.note("attachments", last.reservation)
         return True
 
     def doom(self, name: str) -> None:

@@ -26,7 +26,7 @@ from forebay.manager.records import AttachmentKind, AttachmentRow
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.access import Peer, is_administrator
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable, UnattachedRow
-from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.database.database import IDS_AT_ONCE, Database
 from forebay.workflows.manager.core.reservations.in_use import why_over
 from forebay.workflows.manager.core.reservations.reservations import Reservations, no_reservation
 
@@ -124,12 +124,18 @@ class Attachments:
         NoSpaceError, StorageError
             The manager's disk is full or fails; the next call does it.
         """
+        over: dict[str, list[tuple[AttachmentRow, str]]] = {}
         for row in self.table.that_may_be_over():
-            reason = why_over(row)
-            if not reason:
-                continue
-            _log.info("%s is detached from %s: %s", row.holder, row.reservation, reason)
-            self.table.end(row, reason)
+            if reason := why_over(row):
+                over.setdefault(row.reservation, []).append((row, reason))
+        # One by one, those of a user who has thousands would take minutes, and the reservations of others wait.
+        for ended in over.values():
+            for first in range(0, len(ended), IDS_AT_ONCE):
+                rows = [row for row, _ in ended[first : first + IDS_AT_ONCE]]
+                reason = ended[first + len(rows) - 1][1]
+                more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+                _log.info("detached from %s: %s%s: %s", rows[-1].reservation, rows[-1].holder, more, reason)
+                self.table.end_some(rows, reason)
         self._let_go()
 
     def left(self) -> set[str]:
