@@ -27,8 +27,8 @@ class ShownFiles(Protocol):
     def reaches(self, reservation: ReservationRow) -> bool:
         """A driver shows the reservation's files."""
 
-    def open_for_stages(self, reservation: ReservationRow) -> Wanted:
-        """Shows them to this node, until `close_for_stages`; idempotent."""
+    def open_for_stages(self, reservation: ReservationRow, uid: int) -> Wanted:
+        """Shows them to this node for a stage of this user's, until `close_for_stages`; idempotent."""
 
     def close_for_stages(self, reservation_id: str) -> None:
         """They are not mounted here any more; idempotent."""
@@ -93,7 +93,7 @@ class StageTrees:
         with self._turns.of(row.id):
             self._holders[row.id] += 1
             try:
-                self._mounts.mount(self._shown.open_for_stages(row), self._deadline())
+                self._mounts.mount(self._shown.open_for_stages(row, uid), self._deadline())
             except BaseException:
                 self._let_go(row.id)
                 raise

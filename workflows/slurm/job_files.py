@@ -30,6 +30,7 @@ from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.namespaces import make_namespaces
 from forebay.workflows.files.node_mounts import Wanted
 from forebay.workflows.files.pool_engines import PoolEngines
+from forebay.workflows.manager.core.access import is_administrator
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
 from forebay.workflows.manager.core.database.job_table import JobTable
@@ -66,10 +67,10 @@ class JobFiles:
         self._database = database
         self._reservations = reservations
         self.engines = engines
-        self._staged: set[str] = set()  # reservations that stages mount here; changed in their turns
+        self._staged: dict[str, set[int]] = {}  # by reservations that stages mount here, whose; changed in their turns
         self._turns = NameTurns()
         self._places = threading.Lock()  # Guards what follows, and is held while places are counted.
-        self._opening: dict[str, int] = {}  # users for whose jobs reservations are being opened, by their uuids
+        self._opening: dict[str, int] = {}  # users for whom reservations are being opened, by their uuids
 
     def are_shown(self, reservation: str) -> bool:
         """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
@@ -106,14 +107,14 @@ class JobFiles:
         """Files of another server's reservation can be mounted on the manager's node."""
         return self._driver_of(reservation) == "nfs"
 
-    def open_for_stages(self, reservation: ReservationRow) -> Wanted:
-        """Opens the files of another server's reservation for stages on the manager's node; idempotent. Raises as the
-        driver does.
+    def open_for_stages(self, reservation: ReservationRow, uid: int) -> Wanted:
+        """Opens the files of another server's reservation for a stage of this user's on the manager's node; idempotent.
+        Raises as `open`.
         """
         assert self.engines is not None
         info = self._reservations.info(reservation.name)
-        with self._turns.of(info.id):
-            self._staged.add(info.id)
+        with self._turns.of(info.id), self._place(uid, reservation.name):
+            self._staged.setdefault(info.id, set()).add(uid)
             nodes = {_STAGES_NODE: self.engines.own_address}
             mount = self.engines.open(info.id, Path(info.files_path), nodes)[_STAGES_NODE]
             return Wanted(info.id, mount.source, mount.port)
@@ -121,7 +122,7 @@ class JobFiles:
     def close_for_stages(self, reservation_id: str) -> None:
         """Nobody stages there any more; idempotent."""
         with self._turns.of(reservation_id):
-            self._staged.discard(reservation_id)
+            self._staged.pop(reservation_id, None)
             if self.engines is None:
                 return
             if self._needed(reservation_id):
@@ -188,7 +189,7 @@ class JobFiles:
         """
         for name in self.shown_of(job, directives):
             info = self._reservations.info(name)
-            with self._turns.of(info.id), self._place(job, name):
+            with self._turns.of(info.id), self._place(job.owner_uid, name):
                 assert self.engines is not None
                 mounts = self.engines.open(info.id, Path(info.files_path), nodes)
                 if name == job.reservation and directives.private:
@@ -198,41 +199,43 @@ class JobFiles:
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 
     @contextlib.contextmanager
-    def _place(self, job: JobRow, name: str) -> Iterator[None]:
-        """A place among the reservations that its server shows, while its files are opened. Whoever has the turn of the
-        reservation calls.
+    def _place(self, uid: int, name: str) -> Iterator[None]:
+        """A place among the reservations that its server shows, while its files are opened for this user's job or
+        stage. Whoever has the turn of the reservation calls.
         """
         row = self._database.reservation(name)
         if row is None or self._driver_of(row) != "nfs":
             yield
             return
         with self._places:
-            self._check_place(job, row)
-            self._opening[row.id] = job.owner_uid
+            self._check_place(uid, row)
+            self._opening[row.id] = uid
         try:
             yield
         finally:
             with self._places:
                 self._opening.pop(row.id, None)
 
-    def _check_place(self, job: JobRow, row: ReservationRow) -> None:
+    def _check_place(self, uid: int, row: ReservationRow) -> None:
         assert self.engines is not None
+        if is_administrator(uid):
+            return
         shown = {*self.engines.reservations(), *self._opening}
         if row.id in shown:
             return
         there = [other.id for other in self._database.reservations_of_ids(shown) if other.server == row.server]
         kept = self.engines.places // _PARTS_OF_PLACES
-        if self.engines.places - len(there) > kept or not any(self._uses(job.owner_uid, other) for other in there):
+        if self.engines.places - len(there) > kept or not any(self._uses(uid, other) for other in there):
             return
         raise NoSpaceError(
             f"{len(there)} reservations are shown to nodes, and the {kept} places that are left are for users who have "
-            "none; run again when other jobs of yours have ended",
+            "none; run again when other jobs and stages of yours have ended",
             f"reservation {row.name}",
         )
 
     def _uses(self, uid: int, reservation_id: str) -> bool:
-        """A job of the user has it shown."""
-        if self._opening.get(reservation_id) == uid:
+        """A job or a stage of the user has it shown."""
+        if self._opening.get(reservation_id) == uid or uid in self._staged.get(reservation_id, ()):
             return True
         in_use = [row for row in self._table.of_reservation(reservation_id) if self._is_in_use(row)]
         return any((job := self._jobs.numbered(row.job_id)) is not None and job.owner_uid == uid for row in in_use)

@@ -54,6 +54,7 @@ class Engines:
         self.places = 300
         self.without_agent: set[str] = set()
         self.can_mount = True
+        self.own_address = "10.0.0.9"
 
     def open(self, reservation: str, tree: Path, nodes: Mapping[str, str]) -> dict[str, NodeMount]:
         self.running.add(reservation)
@@ -273,6 +274,30 @@ def test_one_user_leaves_places_of_a_server_to_others(database: Database, files:
     assert on_other_server is not None
     database.put_reservation(replace(on_other_server, server="ssd2"))
     run(database, files, mesh)
+
+
+def test_stages_of_a_user_leave_places_of_a_server_to_others_too(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    engines.places = 4
+
+    def stage(name: str, uid: int = 1000) -> None:
+        row = database.reservation(name)
+        assert row is not None
+        files.open_for_stages(row, uid)
+
+    rows = [job(database, token) for token in ("11", "12", "13", "14")]
+    stage("job11")
+    stage("job12")
+    run(database, files, rows[2])
+    with pytest.raises(NoSpaceError, match="the 1 places that are left are for users who have none"):
+        stage("job14")
+    with pytest.raises(NoSpaceError, match="the 1 places that are left"):
+        run(database, files, rows[3])
+    stage("job14", uid=0)
+    stage("job14")  # what is shown already takes no place
+    files.close_for_stages(files.id_of("job14"))
+    stage("job14", uid=1001)
 
 
 def test_a_node_that_slurm_did_not_list_gets_nothing(database: Database, files: JobFiles) -> None:

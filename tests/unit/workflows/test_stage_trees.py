@@ -49,7 +49,8 @@ class _Shown:
     def reaches(self, reservation: ReservationRow) -> bool:
         return bool(reservation) and self.reaches_it
 
-    def open_for_stages(self, reservation: ReservationRow) -> Wanted:
+    def open_for_stages(self, reservation: ReservationRow, uid: int) -> Wanted:
+        del uid
         self.open.add(reservation.id)
         return Wanted(reservation.id, "home:/export", 700)
 
