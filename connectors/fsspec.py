@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of reservations, for programs that use fsspec: ``fsspec.open("forebay://RES/files/PATH")``.
 
-They lie on this machine, so reading and writing works as for any local file. Needs the extra ``forebay[fsspec]``.
+They lie on this machine, so reading and writing works as for any local file. Links that another user has put there are
+not followed. Needs the extra ``forebay[fsspec]``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 import stat
 import uuid
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +23,7 @@ from fsspec.utils import stringify_path
 
 import forebay
 from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.files.by_descriptor import found_entry, found_place
 from forebay.instance import InstanceLike, instance_path
 
 __all__ = ["ReservationFileSystem"]
@@ -33,19 +36,25 @@ class _FileInTransaction(io.BufferedWriter):
     """A file that is written under a hidden name beside its own, which it gets by :meth:`commit`."""
 
     def __init__(self, path: Path, mode: str) -> None:
-        self._path, self._exclusive = path, "x" in mode
-        if self._exclusive and path.exists():
+        self._exclusive = "x" in mode
+        if self._exclusive and os.path.lexists(path):
             raise FileExistsError(f"it exists already: {path}")
-        self._temporary = path.with_name(f".forebay-{uuid.uuid4().hex}.part")
-        # So the file has the rights that the user's mask leaves it.
-        raw = io.FileIO(os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "w")
-        super().__init__(raw)
-        if path.exists():
-            # By the descriptor: others who may write in this folder may have put a link in the name's place.
-            os.fchmod(raw.fileno(), stat.S_IMODE(path.stat().st_mode))
-            if "a" in mode:
-                with path.open("rb") as before:
-                    shutil.copyfileobj(before, self)
+        # Others who may write here may exchange folders and names.
+        self._folder = ExitStack()
+        try:
+            self._path = self._folder.enter_context(found_place(path, makes=True))
+            self._temporary = self._path.with_name(f".forebay-{uuid.uuid4().hex}.part")
+            # So the file has the rights that the user's mask leaves it.
+            raw = io.FileIO(os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "w")
+            super().__init__(raw)
+            with suppress(FileNotFoundError), found_entry(path) as before:
+                os.fchmod(raw.fileno(), stat.S_IMODE(before.stat().st_mode))
+                if "a" in mode:
+                    with before.open("rb") as content:
+                        shutil.copyfileobj(content, self)
+        except BaseException:
+            self._folder.close()
+            raise
 
     def prepare(self) -> None:
         """Puts the bytes on disk: a full file system shows here. Idempotent."""
@@ -62,10 +71,12 @@ class _FileInTransaction(io.BufferedWriter):
             self._temporary.unlink()
         else:
             self._temporary.replace(self._path)
+        self._folder.close()
 
     def discard(self) -> None:
         """The file is as it was before."""
         self._temporary.unlink(missing_ok=True)
+        self._folder.close()
         self.close()
 
 
@@ -156,24 +167,32 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         """Makes a folder, and those above it."""
-        self._local.mkdir(self._place(path), create_parents, **options)
+        with found_place(self._place(path), makes=create_parents) as place:
+            self._local.mkdir(str(place), create_parents, **options)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Makes a folder and those above it."""
-        self._local.makedirs(self._place(path), exist_ok)
+        with found_place(self._place(path), makes=True) as place:
+            self._local.makedirs(str(place), exist_ok)
 
     def rmdir(self, path: str) -> None:
         """Removes an empty folder."""
-        self._local.rmdir(self._place_below(path))
+        with found_place(self._place_below(path)) as place:
+            self._local.rmdir(str(place))
 
     def rm_file(self, path: str) -> None:
         """Removes a file."""
-        self._local.rm_file(self._place(path))
+        with found_place(self._place(path)) as place:
+            self._local.rm_file(str(place))
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Removes files, and folders with ``recursive``."""
-        places = [self._place_below(item) for item in (path if isinstance(path, list) else [path])]
-        self._local.rm(places, recursive, maxdepth)
+        for item in path if isinstance(path, list) else [path]:
+            with found_place(self._place_below(item)) as place:
+                if place.is_symlink():
+                    place.unlink()
+                else:
+                    self._local.rm(str(place), recursive, maxdepth)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         """Copies a file, also between reservations; a folder is made."""
@@ -185,11 +204,20 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def mv(self, path1: str, path2: str, recursive: bool = True, **options: Any) -> None:
         """Moves files or folders, also between reservations."""
-        self._local.mv(self._place_below(path1), self._place(path2), recursive)
+        to = self._place(path2)
+        with ExitStack() as stack:
+            source = stack.enter_context(found_place(self._place_below(path1)))
+            target = stack.enter_context(found_place(to, makes=True))
+            if target.is_symlink():  # to a folder, perhaps
+                target = stack.enter_context(found_entry(to))
+            self._local.mv(str(source), str(target), recursive)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         """Makes an empty file, or empties one."""
-        self._local.touch(self._place(path), truncate)
+        place = Path(self._place(path))
+        _make_file(place)
+        with found_entry(place) as entry:
+            self._local.touch(str(entry), truncate)
 
     def created(self, path: str) -> Any:
         """When a file was made."""
@@ -202,14 +230,19 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", autocommit: bool = True, **options: Any) -> Any:
         place = Path(self._place(path))
         if autocommit or mode == "rb":
-            return self._local._open(str(place), mode)
+            is_new = "r" not in mode and _make_file(place)
+            if "x" in mode and not is_new:
+                raise FileExistsError(f"it exists already: {place}")
+            with found_entry(place) as entry:
+                file = self._local._open(str(entry), mode.replace("x", "w"))
+            file.path = str(place)
+            return file
         if "+" in mode:
             raise UnsupportedError(
                 f"mode {mode!r} changes a file in place, which a transaction cannot take back: use 'w', 'a' or 'x', or "
                 "open it outside",
                 str(place),
             )
-        place.parent.mkdir(parents=True, exist_ok=True)
         return _FileInTransaction(place, mode)
 
     def _above_files(self, inside: str) -> list[str] | None:
@@ -257,6 +290,16 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
         place = self._place(inside)
         below = str(entry["name"]).removeprefix(place).strip("/")
         return {**entry, "name": f"{inside}/{below}" if below else inside}
+
+
+def _make_file(place: Path) -> bool:
+    """Makes an empty file, and folders above it; False if something has the name."""
+    with found_place(place, makes=True) as new:
+        try:
+            os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        except FileExistsError:
+            return False
+    return True
 
 
 def _folder(name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pytest
 
 import forebay
 from forebay.checksum import crc32c
+from forebay.files.by_descriptor import copy_out, found_entry, found_place
 from forebay.files.checked_lines import checked_line
 from forebay.manager.jobs import StepsJob
 from forebay.new_output import new_output
@@ -117,8 +118,8 @@ def test_a_file_of_a_transaction_changes_the_mode_of_no_other(
     may_exchange, is_exchanged = os.pipe(), os.pipe()
     make = os.open
 
-    def make_and_wait(path: Any, *options: Any) -> int:
-        descriptor = make(path, *options)
+    def make_and_wait(path: Any, *options: Any, **more: Any) -> int:
+        descriptor = make(path, *options, **more)
         if str(path).endswith(".part"):
             os.write(may_exchange[1], b"!")
             os.read(is_exchanged[0], 1)
@@ -141,6 +142,119 @@ def test_a_file_of_a_transaction_changes_the_mode_of_no_other(
         os.write(is_exchanged[1], b"!")
         assert child.next() == "0o666"
     assert private.stat().st_mode & 0o777 == 0o600
+
+
+def test_files_of_a_shared_reservation_lead_to_no_others(users: Users, common: Path) -> None:
+    """As one goes by paths in `files/`: Snakemake's storage and fsspec do."""
+    ada, eve = users("ada"), users("eve")
+    private, new = ada.home / "private", ada.home / "new"
+    ada.call(lambda: private.write_text("mine") and None)
+    eve.call(lambda: (common / "way").symlink_to(ada.home))
+    eve.call(lambda: (common / "private").symlink_to(private))
+
+    def use(action: Callable[[], Any]) -> Callable[[], str]:
+        def refused() -> str:
+            try:
+                return str(action())
+            except forebay.PermissionDeniedError as error:
+                assert "has put a link there" in error.what
+                return "refused"
+
+        return refused
+
+    def read(path: Path) -> str:
+        with found_entry(path) as entry:
+            return entry.read_text()
+
+    def remove(path: Path) -> None:
+        with found_place(path) as place:
+            place.unlink()
+
+    def make(path: Path) -> None:
+        with found_place(path, makes=True) as place:
+            place.touch()
+
+    for action in (
+        partial(read, common / "private"),
+        partial(read, common / "way" / "private"),
+        partial(remove, common / "way" / "private"),
+        partial(make, common / "way" / "new"),
+        partial(make, common / "way" / "folder" / "new"),
+    ):
+        assert ada.call(use(action)) == "refused"
+    assert private.read_text() == "mine"
+    assert not new.exists()
+    # A link goes as a link, and one's own leads where it says.
+    ada.call(partial(remove, common / "way"))
+    ada.call(lambda: (common / "own").symlink_to(ada.home))
+    assert ada.call(use(partial(read, common / "own" / "private"))) == "mine"
+
+
+def test_a_tree_is_copied_out_without_what_links_in_it_lead_to(users: Users, common: Path) -> None:
+    ada, eve = users("ada"), users("eve")
+    private, target = ada.home / "private", ada.home / "copy"
+    ada.call(lambda: private.write_text("mine") and None)
+
+    def fill() -> None:
+        (common / "tree" / "inner").mkdir(parents=True)
+        (common / "tree" / "inner" / "data").write_text("eve's")
+        (common / "tree" / "link").symlink_to(private)
+
+    def copy() -> None:
+        with found_entry(common / "tree") as entry:
+            copy_out(entry, target)
+
+    eve.call(fill)
+    ada.call(copy)
+    ada.call(copy)  # over what is there
+    assert (target / "inner" / "data").read_text() == "eve's"
+    assert os.readlink(target / "link") == str(private)
+
+
+@pytest.mark.parametrize("action", ["read", "write", "append", "touch", "remove", "move", "transaction"])
+def test_fsspec_follows_no_link_that_another_has_put_into_a_reservation(
+    users: Users, server: Instance, action: str
+) -> None:
+    pytest.importorskip("fsspec")
+    from forebay.connectors.fsspec import ReservationFileSystem
+
+    ada, eve = users("ada"), users("eve")
+    private = ada.home / "private"
+    ada.call(lambda: private.write_text("mine") and None)
+    server.create("shared", "16MiB", files="1MiB", owner_uid=ada.uid, owner_gid=ada.gid)
+    socket = server.socket()
+    with forebay.Admin(socket) as admin:
+        admin.share("shared", "write", user=eve.uid)
+        files = Path(admin.reservation("shared").files_path)
+    eve.call(lambda: (files / "link").symlink_to(private))
+    eve.call(lambda: (files / "way").symlink_to(ada.home))
+
+    def act() -> str:
+        system = ReservationFileSystem(socket)
+        link, below = "shared/files/link", "shared/files/way/private"
+        try:
+            match action:
+                case "read":
+                    return system.cat_file(link).decode()  # type: ignore[no-any-return]
+                case "write" | "append":
+                    with system.open(link, f"{action[0]}b") as file:
+                        file.write(b"more")
+                case "touch":
+                    system.touch(link)
+                case "remove":
+                    system.rm(below, recursive=True)
+                case "move":
+                    system.mv(below, "shared/files/taken")
+                case "transaction":
+                    with system.transaction, system.open(below, "wb") as file:
+                        file.write(b"other")
+        except forebay.PermissionDeniedError as error:
+            assert "has put a link there" in error.what
+            return "refused"
+        return "done"
+
+    assert ada.call(act) == "refused"
+    assert private.read_text() == "mine"
 
 
 def test_what_a_chain_says_goes_into_no_file_that_another_has_put_there(users: Users, common: Path) -> None:

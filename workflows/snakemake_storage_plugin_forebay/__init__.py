@@ -8,10 +8,11 @@ that format. Files are retrieved and stored as by any other storage. A stream ex
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from snakemake_storage_plugin_forebay.snapshot import Snapshots
 
 import forebay
 from forebay.errors import ForebayError, InvalidArgumentError
+from forebay.files.by_descriptor import copy_out, found_entry, found_place
 from forebay.new_output import new_output, remove_left
 from forebay.records import StepSummary, StreamInfo, StreamStatus
 from forebay.ticket import Ticket
@@ -196,8 +198,8 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
     def exists(self) -> bool:
         query = self._parsed
         if query.kind is Kind.FILE:
-            path = self._file
-            return path is not None and path.exists()
+            with self._found() as file:
+                return file is not None
         if query.kind is Kind.STREAM:
             return self._snapshots.finished(query.reservation, query.stream) is not None
         return self._snapshots.step(query.reservation, query.stream, query.step) is not None
@@ -205,7 +207,8 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
     def mtime(self) -> float:
         query = self._parsed
         if query.kind is Kind.FILE:
-            return self._present_file.stat().st_mtime
+            with self._present() as file:
+                return file.stat().st_mtime
         if query.kind is Kind.STREAM:
             steps = self._snapshots.steps(query.reservation, query.stream)
             return max((step.time_ns for step in steps.values()), default=0) / _NS
@@ -214,8 +217,8 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
     def size(self) -> int:
         query = self._parsed
         if query.kind is Kind.FILE:
-            path = self._present_file
-            return 0 if path.is_dir() else path.stat().st_size
+            with self._present() as file:
+                return 0 if file.is_dir() else file.stat().st_size
         return self._stream.size_bytes if query.kind is Kind.STREAM else self._step.size_bytes
 
     def local_footprint(self) -> int:
@@ -227,7 +230,8 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         query = self._parsed
         try:
             if query.kind is Kind.FILE:
-                _copy(self._present_file, self.local_path())
+                with self._present() as file:
+                    copy_out(file, self.local_path())
             elif query.format:
                 retrieve_step(query.address, query.format, self.local_path(), self.provider.instance)
             else:
@@ -244,16 +248,16 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         target = self._file
         if target is None:
             raise WorkflowError(f"there is no reservation {query.reservation}; make it with `forebay create`")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Of a Snakemake that was killed here: one workflow at a time stores this file.
-        for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-            remove_left(left)
-        # Others may write beside it.
-        with new_output(target) as hidden:
-            _copy(self.local_path(), hidden)
-            if target.is_dir():
-                # A folder cannot be replaced at once; it is away for a moment.
-                shutil.rmtree(target)
+        with self._errors(), found_place(target, makes=True) as place:
+            # Of a Snakemake that was killed here: one workflow at a time stores this file.
+            for left in place.parent.glob(f".{glob.escape(place.name)}.*.part"):
+                remove_left(left)
+            # Others may write beside it.
+            with new_output(place) as hidden:
+                _copy(self.local_path(), hidden)
+                if place.is_dir() and not place.is_symlink():
+                    # A folder cannot be replaced at once; it is away for a moment.
+                    shutil.rmtree(place)
 
     def _check_ticket(self) -> None:
         """What a rule wrote in place of a stream is a ticket for it."""
@@ -278,7 +282,8 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         if query.kind is Kind.FILE:
             path = self._file
             if path is not None:
-                _remove(path)
+                with self._errors(), contextlib.suppress(FileNotFoundError), found_place(path) as place:
+                    _remove(place)
             return
         if self.provider.keeps_streams:
             return
@@ -300,7 +305,8 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
 
     def touch(self) -> None:
         if self._parsed.kind is Kind.FILE:
-            os.utime(self._present_file)
+            with self._present() as file:
+                os.utime(file)
         elif not self.exists():
             raise WorkflowError(f"{self.query} is not there, so it cannot be touched")
 
@@ -337,12 +343,30 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         files = self._snapshots.of(query.reservation).files
         return None if files is None else files / query.path
 
-    @property
-    def _present_file(self) -> Path:
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[Path | None]:
+        """The file by its descriptor; None if it is not there."""
         path = self._file
-        if path is None or not path.exists():
-            raise WorkflowError(f"there is no file {self.query}")
-        return path
+        with self._errors(), contextlib.ExitStack() as stack:
+            file = None
+            if path is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    file = stack.enter_context(found_entry(path))
+            yield file
+
+    @contextlib.contextmanager
+    def _present(self) -> Iterator[Path]:
+        with self._found() as file:
+            if file is None:
+                raise WorkflowError(f"there is no file {self.query}")
+            yield file
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ForebayError as error:
+            raise WorkflowError(f"{self.query}: {error}") from None
 
     @property
     def _stream(self) -> StreamInfo:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
-__all__ = ["FoundFolder", "open_below_files", "open_outside"]
+__all__ = ["FoundFolder", "open_below_files", "open_entry", "open_outside"]
 
 _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,6 +81,29 @@ def open_outside(path: str) -> int:
     OSError
         What the system says.
     """
+    found = _found(path, makes=True, may_be_file=False)
+    try:
+        return os.open(".", _READ, dir_fd=found)
+    finally:
+        os.close(found)
+
+
+def open_entry(path: str) -> int:
+    """What an absolute path leads to, a file or a folder, opened by ``O_PATH``. Links as in `open_outside`, also in the
+    last place. The path ``/proc/self/fd/NUMBER`` leads to it, whatever becomes of its name.
+
+    Raises
+    ------
+    PermissionDeniedError, InvalidArgumentError
+        As `open_outside`.
+    OSError
+        What the system says, FileNotFoundError for example.
+    """
+    return _found(path, makes=False, may_be_file=True)
+
+
+def _found(path: str, *, makes: bool, may_be_file: bool) -> int:
+    """What the path leads to, opened by ``O_PATH``. `makes`: folders that are not there."""
     left = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     links = 0
     way = [os.open("/", _WALK | os.O_DIRECTORY)]
@@ -94,6 +117,8 @@ def open_outside(path: str) -> int:
             try:
                 inner = os.open(part, _WALK, dir_fd=way[-1])
             except FileNotFoundError:
+                if not makes:
+                    raise
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=way[-1])
                 _sync(way[-1])
@@ -103,19 +128,21 @@ def open_outside(path: str) -> int:
                 way.append(inner)
                 continue
             text = os.readlink("", dir_fd=inner) if stat.S_ISLNK(status.st_mode) else ""
+            if may_be_file and not text and not left:
+                return inner
             os.close(inner)
             links += 1
             if not text or links > _LINKS_MAX:
                 raise InvalidArgumentError("this is a file, or a link that leads in circles; name a folder", path)
             if status.st_uid not in (0, os.geteuid()):
                 raise PermissionDeniedError(
-                    f"user {status.st_uid} has put a link there, {part!r}, which nobody else's stage follows", path
+                    f"user {status.st_uid} has put a link there, {part!r}, which nobody else follows", path
                 )
             if text.startswith("/"):
                 while len(way) > 1:
                     os.close(way.pop())
             left += [piece for piece in reversed(text.split("/")) if piece not in ("", ".")]
-        return os.open(".", _READ, dir_fd=way[-1])
+        return way.pop()
     finally:
         for descriptor in way:
             os.close(descriptor)
