@@ -202,6 +202,7 @@ class Server final : public ConnectionHost,
   std::unique_ptr<storage::ReservationStore> store_;
   std::unique_ptr<ReaderRegistry> readers_;
   std::vector<std::string> start_problems_;
+  MappingUsers mapping_users_;
   std::optional<StreamServices> services_;
   std::optional<ServerPool> pool_;
   std::optional<MemberLinks> members_;  ///< to other servers of the pool

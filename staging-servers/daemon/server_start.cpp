@@ -202,7 +202,7 @@ Result<void> Server::recover() {
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *counter_worker_,
                                    *readers_, identity_.storage_incarnation, options_.flush_interval_ms,
                                    options_.restart_grace_ms, identity_.uuid, run_number_, &*members_,
-                                   options_.member_silence_ms});
+                                   options_.member_silence_ms, &mapping_users_});
   reservations_.emplace(*this, *errand_worker_, *side_worker_);
   manager_calls_.emplace(*loop_, options_.root, unread_bytes_);
   remote_.emplace(device_, options_.root,

@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t closing_pause_ns = 5'000'000;
 constexpr std::size_t read_at_once_bytes = std::size_t{1} << 20;
 /// Each is looked at each second.
-constexpr std::ptrdiff_t mapping_of_user_max = 256;
+constexpr std::size_t mapping_of_user_max = 256;
 /// Users of whom it is known apart up to which number their permits are void.
 constexpr std::size_t readers_known_max = 1024;
 
@@ -75,6 +75,7 @@ Result<void> MemberShare::learn_mapping(const std::string& folder) {
 MemberShare::~MemberShare() {
   if (closing_timer_) services_.loop.cancel(*closing_timer_);
   if (silence_timer_) services_.loop.cancel(*silence_timer_);
+  for (const auto& [presence, user] : mapping_) forget_mapping(user);
   const auto sessions = std::exchange(sessions_, {});
   for (const auto& [session, permit] : sessions) session->share_gone();
 }
@@ -152,14 +153,23 @@ Result<void> MemberShare::check(const fabric::Permit& permit, uid_t peer) {
 
 Result<Descriptor> MemberShare::admit_mapping(std::uint64_t presence, uid_t user) {
   const std::string where = "reservation " + space_.segments().reservation();
-  const auto own = std::ranges::count(mapping_, user, &std::pair<const std::uint64_t, uid_t>::second);
-  if (own >= mapping_of_user_max)
-    return fail(ErrorCode::no_space, "too many readers of this user have mapped what this member has", where);
+  const auto own = services_.mapping_users.find(user);
+  if (own != services_.mapping_users.end() && own->second >= mapping_of_user_max)
+    return fail(ErrorCode::no_space, "too many readers of this user have mapped what this server has", where);
   Descriptor descriptor = presence_ ? presence_->admit(presence) : Descriptor();
   if (!descriptor.valid())
     return fail(ErrorCode::no_space, "this member cannot note who has mapped what it has", where);
+  const auto known = mapping_.find(presence);
+  if (known != mapping_.end()) forget_mapping(known->second);
   mapping_.insert_or_assign(presence, user);
+  ++services_.mapping_users[user];
   return descriptor;
+}
+
+void MemberShare::forget_mapping(uid_t user) {
+  const auto own = services_.mapping_users.find(user);
+  // Those of before this server's start are in nobody's number.
+  if (own != services_.mapping_users.end() && --own->second == 0) services_.mapping_users.erase(own);
 }
 
 Result<std::vector<std::uint64_t>> MemberShare::mapping() {
@@ -174,6 +184,7 @@ Result<std::vector<std::uint64_t>> MemberShare::mapping() {
       continue;
     }
     presence_->forget(entry->first);
+    forget_mapping(entry->second);
     entry = mapping_.erase(entry);
   }
   return present;

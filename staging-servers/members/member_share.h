@@ -40,6 +40,7 @@ class MemberShare {
     std::uint64_t storage_incarnation = 0;
     std::uint64_t server_run = 0;
     std::int64_t silence_ns = 0;  ///< a home says each second that it lives; without it nobody knows who may still read
+    MappingUsers& mapping_users;
   };
   /// All of these outlive it. `folder`: the share's, for what is to survive.
   MemberShare(const Services& services, ReservationSpace& space, const std::string& folder);
@@ -67,7 +68,7 @@ class MemberShare {
   void detach(MemberSession& session);
 
   /// A reader of this user on this node maps what the share has: what it is to keep open meanwhile. no_space if the
-  /// user has too many of these.
+  /// user has too many of these, in all shares of this server.
   Result<Descriptor> admit_mapping(std::uint64_t presence, uid_t user);
   /// Those that somebody keeps open, since whenever. io_error where that is not known.
   Result<std::vector<std::uint64_t>> mapping();
@@ -100,6 +101,7 @@ class MemberShare {
     std::uint64_t highest() const;
   };
   Result<void> learn_mapping(const std::string& folder);
+  void forget_mapping(uid_t user);
   bool is_void(const fabric::Permit& permit) const;
   void note_fence(const wire::MemberFenceT& asked);
   void answer_when_closed();

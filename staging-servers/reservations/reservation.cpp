@@ -32,7 +32,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
     share_ = std::make_unique<MemberShare>(
         MemberShare::Services{services_.loop, services_.device, services_.sync_worker, services_.errand_worker,
                               services_.counter_worker, services_.storage_incarnation, services_.server_run,
-                              services_.member_silence_ms * 1'000'000},
+                              services_.member_silence_ms * 1'000'000, *services_.mapping_users},
         space_, services_.store.directory(record_.id));
   } else if (record_.members.size() > 1 && services_.members != nullptr) {
     HomeMembers::Events events;

@@ -20,6 +20,9 @@
 
 namespace forebay::server {
 
+/// How many readers of each user map what shares of this server have; none with 0.
+using MappingUsers = std::map<uid_t, std::size_t>;
+
 class ReaderPresence {
  public:
   /// Makes FOLDER/readers if need be.

@@ -49,6 +49,7 @@ struct StreamServices {
   std::uint64_t server_run = 0;
   MemberLinks* members = nullptr;      ///< ways to the servers of other members; null: there are none
   std::int64_t member_silence_ms = 0;  ///< how long a share serves without a word of its home
+  MappingUsers* mapping_users = nullptr;  ///< of all shares
 };
 
 class Stream final : public WrittenStream, public FollowedStream {

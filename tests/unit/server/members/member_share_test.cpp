@@ -312,6 +312,15 @@ TEST_F(MemberShareTest, of_one_user_so_many_map_and_no_more) {
     kept.push_back(std::move(answer.descriptors.front()));
   }
   EXPECT_EQ(RawClient::failure(show(client, mapping)), ErrorCode::no_space);
+  // Nor in another reservation: the server looks at each of these files once a second.
+  fabric::Permit elsewhere = mapping;
+  elsewhere.reservation_id = make_spread("further", {random_uuid(), own_uuid()})->id;
+  RawClient other = connect();
+  wire::MemberLookT asked;
+  asked.reservations.push_back(elsewhere.reservation_id);
+  asked.syncs.push_back(0);
+  ASSERT_EQ(connect().call(MessageType::member_look, asked).type, MessageType::member_state);
+  EXPECT_EQ(RawClient::failure(show(other, elsewhere)), ErrorCode::no_space);
   kept.pop_back();
   EXPECT_EQ(look()->shares.at(0)->presences.size(), 255U);
   EXPECT_EQ(show(client, mapping).type, MessageType::member_opened);
