@@ -301,10 +301,18 @@ Result<void> Server::revoke_token(const std::string& token) {
 }
 
 std::vector<std::string> Server::unprotected() const {
-  if (options_.listen.empty() || options_.encrypts_control) return {};
-  return {
-      "control_encryption is off: whoever is between the server and clients on other nodes can read, change and forge "
-      "their messages; unless you trust the network, restart the server without this setting"};
+  std::vector<std::string> gaps;
+  if (!options_.listen.empty() && !options_.encrypts_control) {
+    gaps.emplace_back(
+        "control_encryption is off: whoever is between the server and clients on other nodes can read, change and "
+        "forge their messages; unless you trust the network, restart the server without this setting");
+  }
+  if (!options_.fabric.empty()) {
+    gaps.emplace_back(
+        "data may travel by libfabric: whoever reaches the ports that it opens can end the server, and do what it can; "
+        "unless you trust all users of the network and of its nodes, restart the server without --fabric");
+  }
+  return gaps;
 }
 
 wire::WelcomeT Server::welcome() const {

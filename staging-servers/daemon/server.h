@@ -51,6 +51,7 @@ struct ServerOptions {
   std::string listen;            ///< "HOST:PORT" for clients on other nodes; empty: there are none
   std::string pool_key;          ///< file with the key of a pool of servers; empty: it belongs to none
   std::string fabric;            ///< libfabric's provider for their data; empty: TCP alone
+  std::string fabric_peers;      ///< "trusted": all who reach the ports that libfabric opens; else it opens none
   bool encrypts_control = true;  ///< messages of such clients; the bytes of large steps never are
   RemoteLimits remote_limits;
   DoorLimits door_limits;

@@ -82,7 +82,7 @@ def remote_instance(
             folder / "root",
             capacity=str(capacity_bytes + 256 * MIB),
             options=(
-                *("--listen", f"0.0.0.0:{_PORT}", "--fabric", "tcp"),
+                *("--listen", f"0.0.0.0:{_PORT}", "--fabric", "tcp", "--fabric-peers", "trusted"),
                 *("--control-encryption", "on" if encrypts else "off"),
             ),
             prefix=network.prefix(SERVER_NODE),

@@ -33,7 +33,10 @@ def server(nodes: Nodes, tmp_path: Path) -> Iterator[StagingServer]:
     """A server on its node, which listens for the others, with a reservation ``run1``."""
     made = StagingServer(
         tmp_path / "root",
-        options=("--listen", f"0.0.0.0:{PORT}", "--fabric", "tcp", "--restart-grace-ms", "2000"),
+        options=(
+            *("--listen", f"0.0.0.0:{PORT}", "--fabric", "tcp", "--fabric-peers", "trusted"),
+            *("--restart-grace-ms", "2000"),
+        ),
         prefix=nodes.prefix_of("server"),
         capacity="2GiB",
     )

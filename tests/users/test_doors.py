@@ -16,7 +16,9 @@ import pytest
 import forebay
 from forebay import Admin, NoSpaceError, Rights
 from tests.fault.instance import Instance
+from tests.support.ports import free_ports
 from tests.support.raw_client import HELLO, RawClient, header, recorded
+from tests.support.staging_server import StagingServer, StartError
 from tests.support.time_limits import seconds
 from tests.support.users import Users
 
@@ -59,6 +61,18 @@ def test_unfinished_messages_of_one_user_are_bounded(users: Users, server: Insta
         attacker.next()
         assert peak_bytes(server.pid) - before < 600 * MIB
         assert bob.call(lambda: Admin(socket).reservations()) == []
+
+
+def test_libfabric_is_offered_only_where_all_of_the_network_are_trusted(place: Path) -> None:
+    """It takes connections of anybody, and what they send for right: one frame ends the process (libfabric 1.17)."""
+    (port,) = free_ports(1)
+    offered = ("--listen", f"127.0.0.1:{port}", "--fabric", "tcp")
+    with pytest.raises(StartError, match="trusts whoever reaches the ports"):
+        StagingServer(place / "root", options=offered).start()
+    with StagingServer(place / "root", options=(*offered, "--fabric-peers", "trusted")) as trusting:
+        with Admin(trusting.root, server="") as admin:
+            (said,) = (finding for finding in admin.audit() if "libfabric" in finding.what)
+            assert said.severity == "note"
 
 
 @pytest.fixture

@@ -304,7 +304,7 @@ class Cluster:
         """Of `forebay up`; none if only the manager is missing, for a server that runs does not change its own."""
         if is_locked(Instance(self.root(node)).server_lock):
             return []
-        fabric = [] if self._plan.fabric is None else ["--fabric", self._plan.fabric]
+        fabric = [] if self._plan.fabric is None else ["--fabric", self._plan.fabric, "--fabric-peers", "trusted"]
         pool: list[str] = []
         if self._plan.servers:
             pool = ["--pool-key", str(self._pool_key), "--name", f"node{node}"]

@@ -49,6 +49,14 @@ def up(
             help="Also let data of such clients travel by libfabric: tcp, verbs, cxi or efa. Opens further ports.",
         ),
     ] = None,
+    fabric_peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="trusted",
+            help="Goes with --fabric: all users of the network and of its nodes are trusted, for they could end the "
+            "server, and do what it can.",
+        ),
+    ] = None,
     control_encryption: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +101,7 @@ def up(
         None if capacity is None else parse_size(capacity),
         listen,
         fabric=fabric,
+        fabric_peers=fabric_peers,
         control_encryption=control_encryption,
         shared=shared,
         oversubscribe=oversubscribe,

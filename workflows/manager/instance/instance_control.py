@@ -71,6 +71,7 @@ class InstanceControl:
         listen: str | None = None,
         *,
         fabric: str | None = None,
+        fabric_peers: str | None = None,
         control_encryption: str | None = None,
         shared: bool = False,
         oversubscribe: bool = False,
@@ -110,6 +111,8 @@ class InstanceControl:
                     command += ["--listen", listen]
                 if fabric is not None:
                     command += ["--fabric", fabric]
+                if fabric_peers is not None:
+                    command += ["--fabric-peers", fabric_peers]
                 if control_encryption is not None:
                     command += ["--control-encryption", control_encryption]
                 configuration = configuration_file()

@@ -233,6 +233,7 @@ class SmallRemoteTest : public RemoteTest {
  protected:
   void SetUp() override {
     options_.fabric = "tcp";
+    options_.fabric_peers = "trusted";
     options_.remote_limits.clients = 6;
     options_.remote_limits.data_paths = 3;
     options_.remote_limits.token_data_paths = 2;
