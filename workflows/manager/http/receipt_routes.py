@@ -9,35 +9,42 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
+from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.stages.receipts import Receipts, find_receipt
+from forebay.workflows.manager.http.list_response import list_response
 from forebay.workflows.manager.http.numbers import StageNumber
 from forebay.workflows.manager.http.peer import CurrentPeer
 
 __all__ = ["build_receipt_router"]
 
 _LISTED_MAX = 1000
+_LISTED_BYTES_MAX = 16 << 20
 _PIECE_BYTES = 64 << 10
 
 
 def build_receipt_router(receipts: Receipts) -> APIRouter:
     """The routes. Users have their own receipts; an administrator has all."""
     router = APIRouter()
+    turns = TaskTurns()  # of users: a long list takes the processor for a while
 
     @router.get("/receipts")
     async def list_receipts(
         peer: CurrentPeer,
         place: Annotated[str, Query(max_length=4096)] = "",
         count: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = _LISTED_MAX,
-    ) -> list[dict[str, Any]]:
-        """The newest receipts, without their rows; with `place`, a path or RES:PATH, those of what lies there."""
+    ) -> Response:
+        """The newest receipts, without their rows, as far as 16 MiB hold them; with `place`, a path or RES:PATH, those
+        of what lies there.
+        """
 
-        def found() -> list[dict[str, Any]]:
+        def found() -> Iterator[dict[str, Any]]:
             of_place = (receipt for receipt in receipts.of(peer.whose) if not place or receipt.covers(place))
-            return [receipt.row.as_dict() for receipt in islice(of_place, count)]
+            return (receipt.row.as_dict() for receipt in islice(of_place, count))
 
-        return await asyncio.to_thread(found)
+        async with turns.of(str(peer.uid)):
+            return await asyncio.to_thread(lambda: list_response(found(), _LISTED_BYTES_MAX))
 
     @router.get("/receipts/{stage_id}")
     async def show_receipt(stage_id: StageNumber, peer: CurrentPeer) -> StreamingResponse:

@@ -16,9 +16,11 @@ from forebay.manager.jobs import job_from_json
 from forebay.manager.records import StageReceipt, StageRow
 from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import no_stage
+from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.reservations.reservations import Reservations
 from forebay.workflows.manager.core.stages.acting_user import check_may_act, check_may_stage
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
+from forebay.workflows.manager.http.list_response import list_response
 from forebay.workflows.manager.http.numbers import StageNumber
 from forebay.workflows.manager.http.peer import CurrentPeer
 from forebay.workflows.manager.http.request_limits import turn_of
@@ -39,6 +41,7 @@ class StageRequest(BaseModel):
 def build_stage_router(supervisor: StageSupervisor, reservations: Reservations) -> APIRouter:
     """The routes."""
     router = APIRouter()
+    turns = TaskTurns()  # of users: a long list takes the processor for a while
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
         receipt = await asyncio.to_thread(supervisor.receipts.find, row.id, row.owner_uid)
@@ -48,14 +51,9 @@ def build_stage_router(supervisor: StageSupervisor, reservations: Reservations) 
     @router.get("/stages")
     async def list_stages(peer: CurrentPeer) -> Response:
         """The caller's stages; an administrator's request gives all."""
-        rows = await supervisor.stages(peer.whose)
-
-        def build() -> Response:
-            # One after another: the event loop's thread has its turn in between.
-            bodies = (json.dumps(row.as_dict(), separators=(",", ":")).encode() for row in rows)
-            return Response(b"[" + b",".join(bodies) + b"]", media_type="application/json")
-
-        return await asyncio.to_thread(build)
+        async with turns.of(str(peer.uid)):
+            rows = await supervisor.stages(peer.whose)
+            return await asyncio.to_thread(lambda: list_response(row.as_dict() for row in rows))
 
     @router.post("/stages")
     async def submit_stage(request: StageRequest, peer: CurrentPeer) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of many megabytes cost others little: they are bounded, and those of one user come one after another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from forebay.manager.records import ReceiptRow
+from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.stages.receipts import Receipts, StoredReceipt
+from forebay.workflows.manager.http import receipt_routes
+from forebay.workflows.manager.http.list_response import list_response
+from forebay.workflows.manager.http.receipt_routes import build_receipt_router
+from tests.support.time_limits import seconds
+
+
+def test_a_list_has_the_first_rows_that_its_length_allows() -> None:
+    rows = [{"a": "x" * 100}, {"b": "y" * 100}, {"c": ""}]
+    assert json.loads(list_response(rows).body) == rows
+    assert json.loads(list_response(rows, 220).body) == rows[:2]
+    assert json.loads(list_response(rows, 150).body) == rows[:1]
+    assert json.loads(list_response([], 0).body) == []
+
+
+class Kept(Receipts):
+    """Receipts that are read when `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun: list[int | None] = []
+        self.on_begun = lambda: None
+
+    def of(self, uid: int | None) -> Iterator[StoredReceipt]:
+        self.begun.append(uid)
+        self.on_begun()
+        self.go.wait(seconds(60))
+        row = ReceiptRow.from_native(
+            {
+                "stage": 1,
+                "uid": uid,
+                "job": {"kind": "files", "path": "x" * 1000},
+                "begun_ns": 1,
+                "ended_ns": 2,
+                "result": {},
+                "files": 0,
+                "size_bytes": 0,
+                "crc32c": "00000000",
+                "path": "/r",
+                "forebay": "0",
+                "format": "forebay.stage",
+                "version": 1,
+            }
+        )
+        return iter([StoredReceipt(Path("/r"), uid or 0, row)] * 10)
+
+
+def test_receipts_of_one_user_are_listed_one_after_another_and_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_routes, "_LISTED_BYTES_MAX", 4000)
+
+    async def run() -> None:
+        receipts = Kept()
+        begun = asyncio.Semaphore(0)
+        receipts.on_begun = partial(asyncio.get_running_loop().call_soon_threadsafe, begun.release)  # type: ignore[assignment]
+        router = build_receipt_router(cast(Receipts, receipts))
+        calls = {route.name: route.endpoint for route in router.routes if isinstance(route, APIRoute)}
+        ada = [asyncio.ensure_future(calls["list_receipts"](Peer(7, 7))) for _ in range(3)]
+        bob = asyncio.ensure_future(calls["list_receipts"](Peer(8, 8)))
+        async with asyncio.timeout(seconds(30)):
+            for _ in range(2):
+                await begun.acquire()
+            assert sorted(receipts.begun, key=str) == [7, 8]
+            receipts.go.set()
+            answers: list[Response] = await asyncio.gather(*ada, bob)
+        assert [len(json.loads(answer.body)) for answer in answers] == [3, 3, 3, 3]
+
+    asyncio.run(run())
