@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,10 +16,14 @@ from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob
 from forebay.manager.records import ReservationRow
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.manager.core.name_turns import NameTurns
+from forebay.workflows.manager.core.used_by_key import UsedByKey
 
 __all__ = ["ShownFiles", "StageTrees"]
 
 _log = logging.getLogger(__name__)
+
+#: Of one user. An agent carries out four calls at once, and jobs of others wait for theirs.
+_OPENED_AT_ONCE = 2
 
 
 class ShownFiles(Protocol):
@@ -63,6 +68,7 @@ class StageTrees:
         self._seconds_max = seconds_max
         self._holders: Counter[str] = Counter()  # a reservation's turn guards its count
         self._turns = NameTurns()
+        self._opening: UsedByKey[int, threading.Semaphore] = UsedByKey(lambda: threading.Semaphore(_OPENED_AT_ONCE))
 
     def start(self) -> None:
         """Takes away what an earlier manager has left mounted: its stages have ended with it.
@@ -90,7 +96,7 @@ class StageTrees:
         row = self._reservation(job.reservation)
         if row is None or not row.server or not self._shown.reaches(row) or not self._may_use(row.name, uid):
             return None
-        with self._turns.of(row.id):
+        with self._opening.use(uid) as places, places, self._turns.of(row.id):
             self._holders[row.id] += 1
             try:
                 self._mounts.mount(self._shown.open_for_stages(row, uid), self._deadline())

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
 from forebay.manager.records import ReservationRow
 from forebay.workflows.files.node_mounts import NodeMounts, Wanted
 from forebay.workflows.files.stage_trees import StageTrees
+from tests.support.time_limits import seconds
 
 ID = "0b0e1b52-92b2-4bdf-a2a1-d4be2a0c6d7f"
 JOB = FilesJob("far", "data", "/tmp/data", inward=True)
@@ -122,6 +127,33 @@ def test_what_cannot_be_mounted_is_closed_again(trees: StageTrees, mounts: _Moun
     assert shown.open == set()
     mounts.fails = False
     assert trees.hold(JOB, USER) is not None
+
+
+def test_one_users_stages_leave_agents_to_others(mounts: _Mounts, shown: _Shown) -> None:
+    """Each may start an NFS server on its home, and an agent carries out few calls at once."""
+    rows = {name: replace(_row(name, "node2"), id=ID[:-1] + name[-1]) for name in ("far0", "far1", "far2", "far3")}
+    begun: queue.Queue[tuple[str, int]] = queue.Queue()
+    go = threading.Event()
+    open_for_stages = shown.open_for_stages
+
+    def open_slowly(reservation: ReservationRow, uid: int) -> Wanted:
+        begun.put((reservation.name, uid))
+        assert go.wait(seconds(60))
+        return open_for_stages(reservation, uid)
+
+    shown.open_for_stages = open_slowly  # type: ignore[method-assign]
+    trees = StageTrees(mounts, shown, rows.get, lambda *_: True, 1.0)
+    trees.start()
+    with ThreadPoolExecutor(4) as threads:
+        held = [threads.submit(trees.hold, replace(JOB, reservation=f"far{number}"), USER) for number in range(3)]
+        try:
+            for _ in range(2):
+                assert begun.get(timeout=seconds(60))[1] == USER
+            held.append(threads.submit(trees.hold, replace(JOB, reservation="far3"), USER + 1))
+            assert begun.get(timeout=seconds(60)) == ("far3", USER + 1)
+        finally:
+            go.set()
+        assert all(one.result(seconds(60)) is not None for one in held)
 
 
 def test_what_an_earlier_manager_left_mounted_goes_at_the_start(
