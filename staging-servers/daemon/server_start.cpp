@@ -285,9 +285,10 @@ Result<void> Server::listen() {
     if (auto known = fabric::check_provider(options_.fabric); !known) return known;
     // It takes what peers send for right, and lets anybody connect: one frame ends this process (libfabric 1.17).
     if (options_.fabric_peers != "trusted")
-      return fail(ErrorCode::refused,
-                  "libfabric trusts whoever reaches the ports that it opens: they could end this server, and do what it "
-                  "can. If you trust all users of the network and of its nodes, say --fabric-peers trusted, too");
+      return fail(
+          ErrorCode::refused,
+          "libfabric trusts whoever reaches the ports that it opens: they could end this server, and do what it "
+          "can. If you trust all users of the network and of its nodes, say --fabric-peers trusted, too");
   }
   if (pool_->joined() && options_.listen.empty())
     return fail(ErrorCode::invalid_argument,

@@ -47,8 +47,8 @@ struct StreamServices {
   std::int64_t restart_grace_ms = 0;   ///< how long writer groups have to come back after a restart of the server
   std::string root_uuid;               ///< of the server's root: which member of its reservations it is
   std::uint64_t server_run = 0;
-  MemberLinks* members = nullptr;      ///< ways to the servers of other members; null: there are none
-  std::int64_t member_silence_ms = 0;  ///< how long a share serves without a word of its home
+  MemberLinks* members = nullptr;         ///< ways to the servers of other members; null: there are none
+  std::int64_t member_silence_ms = 0;     ///< how long a share serves without a word of its home
   MappingUsers* mapping_users = nullptr;  ///< of all shares
 };
 

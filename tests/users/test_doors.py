@@ -69,10 +69,10 @@ def test_libfabric_is_offered_only_where_all_of_the_network_are_trusted(place: P
     offered = ("--listen", f"127.0.0.1:{port}", "--fabric", "tcp")
     with pytest.raises(StartError, match="trusts whoever reaches the ports"):
         StagingServer(place / "root", options=offered).start()
-    with StagingServer(place / "root", options=(*offered, "--fabric-peers", "trusted")) as trusting:
-        with Admin(trusting.root, server="") as admin:
-            (said,) = (finding for finding in admin.audit() if "libfabric" in finding.what)
-            assert said.severity == "note"
+    trusting = StagingServer(place / "root", options=(*offered, "--fabric-peers", "trusted"))
+    with trusting, Admin(trusting.root, server="") as admin:
+        (said,) = (finding for finding in admin.audit() if "libfabric" in finding.what)
+        assert said.severity == "note"
 
 
 @pytest.fixture

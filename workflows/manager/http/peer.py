@@ -130,7 +130,7 @@ class PeerProtocol(H11Protocol):
         self.transport.abort()
 
     async def _until_taken(self) -> None:
-        """Returns when nearly nothing of an answer waits here for who asked. Who does not read it is cut after a time."""
+        """Returns when nearly nothing of an answer waits here to be read. Who does not read is cut after a time."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
                 await self.flow.drain()
