@@ -40,21 +40,21 @@ class _FileInTransaction(io.BufferedWriter):
         if self._exclusive and os.path.lexists(path):
             raise FileExistsError(f"it exists already: {path}")
         # Others who may write here may exchange folders and names.
-        self._folder = ExitStack()
-        try:
-            self._path = self._folder.enter_context(found_place(path, makes=True))
+        with ExitStack() as stack:
+            self._path = stack.enter_context(found_place(path, makes=True))
+            before = None
+            with suppress(FileNotFoundError):
+                before = stack.enter_context(found_entry(path))
             self._temporary = self._path.with_name(f".forebay-{uuid.uuid4().hex}.part")
             # So the file has the rights that the user's mask leaves it.
             raw = io.FileIO(os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "w")
             super().__init__(raw)
-            with suppress(FileNotFoundError), found_entry(path) as before:
+            if before is not None:
                 os.fchmod(raw.fileno(), stat.S_IMODE(before.stat().st_mode))
                 if "a" in mode:
                     with before.open("rb") as content:
                         shutil.copyfileobj(content, self)
-        except BaseException:
-            self._folder.close()
-            raise
+            self._folder = stack.pop_all()
 
     def prepare(self) -> None:
         """Puts the bytes on disk: a full file system shows here. Idempotent."""
