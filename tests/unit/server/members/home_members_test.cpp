@@ -318,7 +318,7 @@ TEST_F(HomeMembersTest, readers_on_a_server_that_was_given_up_are_gone) {
     return gone;
   };
   for (const int number : {1, 2}) {
-    answer_looks(number, [](wire::MemberStateT& state) { state.shares[0]->presences.push_back(presence); });
+    answer_looks(number, [presence](wire::MemberStateT& state) { state.shares[0]->presences.push_back(presence); });
     EXPECT_TRUE(comes_true([&] { return !is_gone(static_cast<std::uint16_t>(number)); }));
   }
   directory_.servers.erase(directory_.servers.begin());
