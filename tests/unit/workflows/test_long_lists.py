@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -26,10 +26,10 @@ from tests.support.time_limits import seconds
 
 def test_a_list_has_the_first_rows_that_its_length_allows() -> None:
     rows = [{"a": "x" * 100}, {"b": "y" * 100}, {"c": ""}]
-    assert json.loads(list_response(rows).body) == rows
-    assert json.loads(list_response(rows, 220).body) == rows[:2]
-    assert json.loads(list_response(rows, 150).body) == rows[:1]
-    assert json.loads(list_response([], 0).body) == []
+    assert json.loads(bytes(list_response(rows).body)) == rows
+    assert json.loads(bytes(list_response(rows, 220).body)) == rows[:2]
+    assert json.loads(bytes(list_response(rows, 150).body)) == rows[:1]
+    assert json.loads(bytes(list_response([], 0).body)) == []
 
 
 class Kept(Receipts):
@@ -38,7 +38,7 @@ class Kept(Receipts):
     def __init__(self) -> None:
         self.go = threading.Event()
         self.begun: list[int | None] = []
-        self.on_begun = lambda: None
+        self.on_begun: Callable[[], object] = lambda: None
 
     def of(self, uid: int | None) -> Iterator[StoredReceipt]:
         self.begun.append(uid)
@@ -70,7 +70,7 @@ def test_receipts_of_one_user_are_listed_one_after_another_and_within_bounds(mon
     async def run() -> None:
         receipts = Kept()
         begun = asyncio.Semaphore(0)
-        receipts.on_begun = partial(asyncio.get_running_loop().call_soon_threadsafe, begun.release)  # type: ignore[assignment]
+        receipts.on_begun = partial(asyncio.get_running_loop().call_soon_threadsafe, begun.release)
         router = build_receipt_router(cast(Receipts, receipts))
         calls = {route.name: route.endpoint for route in router.routes if isinstance(route, APIRoute)}
         ada = [asyncio.ensure_future(calls["list_receipts"](Peer(7, 7))) for _ in range(3)]
@@ -81,6 +81,6 @@ def test_receipts_of_one_user_are_listed_one_after_another_and_within_bounds(mon
             assert sorted(receipts.begun, key=str) == [7, 8]
             receipts.go.set()
             answers: list[Response] = await asyncio.gather(*ada, bob)
-        assert [len(json.loads(answer.body)) for answer in answers] == [3, 3, 3, 3]
+        assert [len(json.loads(bytes(answer.body))) for answer in answers] == [3, 3, 3, 3]
 
     asyncio.run(run())
