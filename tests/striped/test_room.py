@@ -70,3 +70,30 @@ def test_a_full_tree_says_so_and_room_comes_back(tree: StripedTree) -> None:
     # Blocks that were on their way when the tree was full are in no file; the keeper removes them when they are old.
     wait_for(lambda: sum(map(held, tree.trees)) < 100 << 20, "the blocks to go", 60)
     (place / "file").write_bytes(b"x" * (CAPACITY_BYTES * 7 // 8))
+
+
+def test_room_that_another_node_makes_is_seen_after_a_while(tree: StripedTree) -> None:
+    """A client asks Redis every 12 s what all of them use, and judges by that."""
+    tree.admit(3, 4)
+    place, other = tree.mount(3), tree.mount(4)
+    for round_ in range(2):
+        file = os.open(place / "ballast", os.O_WRONLY | os.O_CREAT)
+        with pytest.raises(OSError, match="No space left"):
+            fill(file)
+        with contextlib.suppress(OSError):
+            os.close(file)  # it may say so once more
+        (other / "ballast").unlink()
+        # Who has made the room has it at once.
+        (other / f"mine-{round_}").write_bytes(b"x" * (8 << 20))
+        wait_for(lambda round_=round_: has_room(place / f"file-{round_}"), "the room to be seen", 30)  # type: ignore[misc]
+        assert (other / f"file-{round_}").stat().st_size == 8 << 20
+
+
+def has_room(path: Path) -> bool:
+    """The file could be written."""
+    try:
+        path.write_bytes(b"x" * (8 << 20))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+        return False
+    return True
