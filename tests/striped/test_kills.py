@@ -67,6 +67,22 @@ def test_programs_go_on_when_a_killed_daemon_is_started_again(tree: StripedTree)
             program.kill()
 
 
+# crash-matrix: Files striped over servers | Another part's server is away when daemons of the home have ended | `start` at the home starts them again and does not wait for that part; a fence there works
+def test_the_home_starts_again_while_another_part_is_away(tree: StripedTree) -> None:
+    tree.admit(3)
+    gone = tree.daemon(1, "gate")
+    ended = [tree.daemon(0, name) for name in ("redis", "forwarder", "keeper")]
+    for pid in (gone, *ended):
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda pid=pid: not os.path.exists(f"/proc/{pid}/exe"), "its end")  # type: ignore[misc]
+    tree.at_part(0, "start", PARTS=json.dumps(tree.gates))
+    tree.at_part(0, "ready")
+    for name in ("redis", "forwarder", "keeper"):
+        tree.daemon(0, name)
+    assert tree.at_part(0, "fence", NODES='["n3"]') == {"fenced": ["n3"]}
+    tree.start()
+
+
 def test_a_server_that_begins_anew_has_all_files(tree: StripedTree) -> None:
     """All daemons of both parts are killed, as by a loss of power; what was synced is there."""
     tree.admit(3)

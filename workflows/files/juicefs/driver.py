@@ -124,8 +124,8 @@ class JuicefsDriver:
 
         Raises
         ------
-        UnavailableError
-            A gate does not answer.
+        StorageError
+            A daemon does not answer; as long as the tree is not formatted, also another part's gate.
         """
         with self._locked():
             state = self._state()
@@ -140,7 +140,9 @@ class JuicefsDriver:
             started = [self._daemons.keep(state, "blocks"), self._daemons.keep(state, "gate")]
             if self.part == HOME_PART:
                 started.append(self._daemons.keep(state, "redis"))
-                self._daemons.wait_for_gates(state)
+                if not state.formatted:
+                    # Later no part is needed to start the home's daemons; a fence would wait for one that is away.
+                    self._daemons.wait_for_gates(state)
                 started.append(self._daemons.keep(state, "forwarder"))
                 self._daemons.format(state)
                 started.append(self._daemons.keep(state, "keeper"))
