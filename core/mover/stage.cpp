@@ -81,6 +81,7 @@ class Stage {
   Result<void> bring_up_to_date(std::shared_ptr<DirectoryPair> top);
   /// Its caller syncs the directory.
   Result<void> update_directory(const std::shared_ptr<DirectoryPair>& pair, std::vector<Child> children, int top);
+  Result<void> check_replaceable(const DirectoryPair& pair, const Child& child, const struct stat& target) const;
   Result<void> look_at_child(const std::shared_ptr<DirectoryPair>& pair, Child& child);
   Result<void> check_kept(const DirectoryPair& pair, Child& child, ListLimit limit);
   Result<void> publish(const DirectoryPair& pair, const OwnFolder& folder, NewEntries& entries, const Child& child,
@@ -296,6 +297,18 @@ Result<void> Stage::bring_up_to_date(std::shared_ptr<DirectoryPair> top) {
   return {};
 }
 
+/// A rename would take a device away from all, and whoever reads a pipe would wait for ever. The destination itself may
+/// be a link to one, as /dev/stdout is; links below it are entries of the tree.
+Result<void> Stage::check_replaceable(const DirectoryPair& pair, const Child& child, const struct stat& target) const {
+  struct stat there = target;
+  const bool is_link = S_ISLNK(target.st_mode) && child.shown.empty();
+  if (is_link && ::fstatat(pair.target.get(), child.target.c_str(), &there, 0) != 0) return {};
+  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode) || S_ISLNK(there.st_mode)) return {};
+  return fail(ErrorCode::invalid_argument,
+              "a device, pipe or socket has this name, and is not replaced by a file; name another destination",
+              work_.target_name(child.shown));
+}
+
 Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Child& child) {
   struct stat source{};
   {
@@ -311,6 +324,7 @@ Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Ch
     return {};
   }
   child.was_there = true;
+  RETURN_IF_ERROR(check_replaceable(*pair, child, target));
   if (whole_) {
     if (!replaces_)
       return fail(ErrorCode::already_exists,

@@ -179,6 +179,25 @@ def test_what_cannot_be_staged_is_told(reservation: str, files: Path, tmp_path: 
         stage(FilesJob(reservation, "tree", str(files / "tree" / "deeper"), inward=False))
 
 
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_a_pipe_or_device_is_not_replaced_by_a_file(
+    reservation: str, files: Path, tmp_path: Path, name: str
+) -> None:
+    (files / "data").write_text("content")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    before = os.lstat(tmp_path / name)
+    with pytest.raises(InvalidArgumentError, match="is not replaced by a file; name another destination"):
+        stage(FilesJob(reservation, "data", str(tmp_path / name), inward=False))
+    assert os.lstat(tmp_path / name).st_ino == before.st_ino
+    (files / "tree").mkdir()
+    (files / "tree" / "pipe").write_text("content")
+    (tmp_path / "link").unlink()
+    with pytest.raises(InvalidArgumentError, match="is not replaced by a file"):
+        stage(FilesJob(reservation, "tree", str(tmp_path), inward=False))
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_full_destination_is_told_and_taken_up(reservation: str, files: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", 1) as small:
         for number in range(3):
