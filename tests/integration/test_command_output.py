@@ -65,6 +65,22 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(tmp_path: Path) -> Non
         assert process.wait(60) == 1
 
 
+@pytest.mark.parametrize("option", [(), ("--json",)], ids=["text", "json"])
+def test_output_that_cannot_be_written_is_told_in_a_line(
+    instance: CommandLineInstance, option: tuple[str, ...]
+) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            instance.command("ls", *option),
+            env=os.environ | instance.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+
+
 def test_tables_are_plain_on_a_pipe_and_name_users(instance: CommandLineInstance) -> None:
     me = pwd.getpwuid(os.geteuid()).pw_name
     for command in (["status"], ["ls"], ["streams", "run1"]):

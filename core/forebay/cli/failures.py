@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from enum import IntEnum
@@ -57,12 +58,15 @@ def fail_with(error: BaseException, *, as_json: bool) -> int:
             "FOREBAY_TRACEBACK=1 in front of the command prints"
         )
     if as_json:
-        print_json({"error": {"code": code, "what": what, "where": where}})
+        # Where the output takes nothing, that is often the error itself: it is told where it can be read.
+        with contextlib.suppress(OSError):
+            print_json({"error": {"code": code, "what": what, "where": where}})
+            return int(status)
     else:
         sys.stdout.flush()
-        message = Text("error: ", style="bold red")
-        message.append(visible(what, keep="\n"), style="default not bold")
-        if where:
-            message.append(f" ({visible(where)})", style="default not bold")
-        error_console().print(message, soft_wrap=True)
+    message = Text("error: ", style="bold red")
+    message.append(visible(what, keep="\n"), style="default not bold")
+    if where:
+        message.append(f" ({visible(where)})", style="default not bold")
+    error_console().print(message, soft_wrap=True)
     return int(status)
