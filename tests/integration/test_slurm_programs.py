@@ -127,7 +127,13 @@ def test_a_manager_that_hangs_stops_no_submission(slurm: SlurmCalls, instance: C
         assert time.monotonic() - begin < 4.0, "Slurm's ValidateTimeout is 5 s"
     finally:
         os.kill(instance.manager_pid(), signal.SIGCONT)
-    assert "is no size" in slurm.call("job_process", "--job", slurm.script("#DW jobdw capacity=1.5GiB")).stdout
+    for line, reason in (
+        ("#DW jobdw capacity=1.5GiB", "is no size"),
+        ("#DW jobdw capacity=16MiB pool=none", "there is no pool none"),
+        ("#BB create_persistent name=a capacity=16MiB pool=none", "there is no pool none"),
+        (f"{JOB}\n#FB stage_out stream=flow destination=/pfs/100%", "is no symbol"),
+    ):
+        assert reason in slurm.call("job_process", "--job", slurm.script(line)).stdout
 
 
 # crash-matrix: a call of Slurm's | manager, killed before | the call waits, and is done when the manager is back

@@ -8,8 +8,8 @@ not know. What it would misread is refused here, when the job is submitted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from forebay.errors import InvalidArgumentError
@@ -50,6 +50,9 @@ _SYMBOLS = {
     "SLURM_ARRAY_JOB_ID": "%A",
     "SLURM_ARRAY_TASK_ID": "%a",
 }
+#: One that Slurm does not replace, where `%%` was taken out.
+_WRONG_SYMBOL = re.compile(r"%(?![Aadjux]).?")
+_NAME_BYTES_MAX = 255
 _LIST_LINES_MAX = 1000
 _IGNORED_LINES_MAX = 1000  # that are told; nobody reads more
 
@@ -98,8 +101,14 @@ class _Draft:
         )
 
 
-def parse_directives(script: bytes) -> Directives:
+def parse_directives(script: bytes, *, as_submitted: bool = False) -> Directives:
     """What the script asks for. As for Slurm, directives end at the first line that is neither empty nor a comment.
+
+    Parameters
+    ----------
+    as_submitted : bool
+        Nothing has replaced symbols yet: those that nobody will replace are mistakes. Later, a path may have a percent
+        sign.
 
     Raises
     ------
@@ -108,7 +117,7 @@ def parse_directives(script: bytes) -> Directives:
     """
     draft = _Draft()
     for line in directive_lines(script):
-        _add_line(draft, line)
+        _add_line(draft, line, as_submitted=as_submitted)
     for mistake in _mistakes_of_the_whole(draft):
         raise mistake
     return draft.finished(tuple(line.number for line in islice(ignored_lines(script), _IGNORED_LINES_MAX)))
@@ -121,7 +130,7 @@ def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
     try:
         for line in directive_lines(script):
             try:
-                _add_line(draft, line)
+                _add_line(draft, line, as_submitted=True)
             except InvalidArgumentError as error:
                 mistakes.append(error)
     except InvalidArgumentError as error:
@@ -162,21 +171,38 @@ def parse_list(stage: FileStage, text: bytes) -> list[FileStage]:
                 raise InvalidArgumentError("it must have two paths")
             inside, outside = (words[1], words[0]) if stage.inward else (words[0], words[1])
             persistent, path = _inside(inside)
-            stages.append(FileStage(path, _outside(outside), stage.inward, "file", persistent))
+            listed = FileStage(path, _outside(outside), stage.inward, "file", persistent)
+            stages.append(_with_folder_kept(listed, words[1]))
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"line {number} of the list: {error.what}", stage.outside) from None
         if len(stages) > _LIST_LINES_MAX:
             raise InvalidArgumentError(
                 f"the list has more than {_LIST_LINES_MAX} files; stage their directory", stage.outside
             )
+    for mistake in _collisions_of_files(stages):
+        raise InvalidArgumentError(mistake.what, stage.outside)
     return stages
 
 
-def _add_line(so_far: _Draft, line: DirectiveLine) -> None:
+def _add_line(so_far: _Draft, line: DirectiveLine, *, as_submitted: bool) -> None:
     try:
+        if as_submitted:
+            _check_symbols(line)
         _LINES.get((line.kind, line.verb), _unknown)(so_far, line)
     except InvalidArgumentError as error:
         raise line.error(error.what) from None
+
+
+def _check_symbols(line: DirectiveLine) -> None:
+    """Slurm leaves unknown symbols out: `/pfs/100%` would be another folder, and one of ours fails after the job."""
+    if "\\\\" in line.text:  # then none are replaced
+        return
+    for word in line.words[2:]:
+        key, _, path = word.partition("=")
+        if key in ("source", "destination") and (wrong := _WRONG_SYMBOL.search(path.replace("%%", ""))) is not None:
+            raise InvalidArgumentError(
+                f"{wrong[0]} in {path[:80]} is no symbol: write %% for a percent sign; known are %A %a %d %j %u %x"
+            )
 
 
 def _jobdw(so_far: _Draft, line: DirectiveLine) -> None:
@@ -198,7 +224,12 @@ def _jobdw(so_far: _Draft, line: DirectiveLine) -> None:
     if not size:
         raise InvalidArgumentError("capacity=0 holds nothing; leave the line out")
     so_far.capacity_bytes += size
-    so_far.pool = options.get("pool", so_far.pool)
+    pool = options.get("pool", so_far.pool)
+    if so_far.pool not in ("", pool):
+        raise InvalidArgumentError(
+            f"pool={pool[:80]}, and another line says pool={so_far.pool[:80]}: all that a job has lies in one pool"
+        )
+    so_far.pool = pool
     so_far.private = so_far.private or private
 
 
@@ -223,8 +254,21 @@ def _stage(so_far: _Draft, line: DirectiveLine) -> None:
         if not inward:
             inside, outside = outside, inside
         persistent, path = _inside(inside)
+        if kind == "file" and not inward and not path:
+            raise InvalidArgumentError(f"type=file, and {inside[:80]} is a folder; write type=directory")
         stage = FileStage(path, _outside(outside), inward, kind, persistent)
+        if kind == "file":
+            stage = _with_folder_kept(stage, options["destination"])
     so_far.files.append(stage)
+
+
+def _with_folder_kept(stage: FileStage, destination: str) -> FileStage:
+    """A slash at the end of a destination says that it is a folder, which is made for the file: as for cp and rsync."""
+    if not destination.endswith("/"):
+        return stage
+    if stage.inward:
+        return replace(stage, inside=f"{stage.inside}/") if stage.inside else stage
+    return replace(stage, outside=f"{stage.outside.rstrip('/')}/")
 
 
 def _kept_stage(so_far: _Draft, line: DirectiveLine) -> None:
@@ -259,6 +303,8 @@ def _stream_stage(so_far: _Draft, line: DirectiveLine) -> None:
     options = line.options(("stream", "destination", "every", "steps", "format"), needed=("stream", "destination"))
     if _STREAM.fullmatch(options["stream"]) is None:
         raise InvalidArgumentError(f"stream={options['stream'][:80]} is no stream; write its name, or RESERVATION/NAME")
+    if options["stream"].rpartition("/")[2] == "files":
+        raise InvalidArgumentError("stream=files: no stream is called so; files are staged with source= and match=")
     form = options.get("format", "bp5")
     if form not in ("bp5", "hdf5"):
         raise InvalidArgumentError(f"format={form} is not known; known are bp5 and hdf5")
@@ -314,6 +360,8 @@ _REFUSED = (("#DW", "swap"), ("#DW", "create_persistent"), ("#DW", "destroy_pers
 
 
 def _mistakes_of_the_whole(directives: _Draft) -> Iterator[InvalidArgumentError]:
+    yield from _collisions_of_files(directives.files)
+    yield from _collisions_of_streams(directives.streams)
     of_files: list[FileStage | MatchedStage] = [
         *(stage for stage in directives.files if stage.kind != "list"),
         *directives.matched,
@@ -338,6 +386,39 @@ def _mistakes_of_the_whole(directives: _Draft) -> Iterator[InvalidArgumentError]
                 f"the script stages {stream.stream} out but has no `#DW jobdw capacity=…` line; a stream of a "
                 f"persistent reservation is written RESERVATION/{stream.stream}"
             )
+
+
+def _collisions_of_files(stages: Iterable[FileStage]) -> Iterator[InvalidArgumentError]:
+    """Stages of a job run side by side: of two files with one name, one would be lost."""
+    files: dict[tuple[str | None, str], FileStage] = {}
+    for stage in stages:
+        if stage.kind == "file" and files.setdefault(_target_of(stage), stage) != stage:
+            first = files[_target_of(stage)]
+            what, shown = ("in", stage.inside) if stage.inward else ("out", stage.outside)
+            sources = (first.outside, stage.outside) if stage.inward else (first.inside, stage.inside)
+            yield InvalidArgumentError(
+                f"the script stages {sources[0][:80]} and {sources[1][:80]} {what} to one file, {shown[:80]}; give each "
+                "a name of its own, or end the destination with a slash if it is a folder"
+            )
+
+
+def _collisions_of_streams(stages: Iterable[StreamStage]) -> Iterator[InvalidArgumentError]:
+    """One stage of steps works in a folder at a time: one that waits too long for another fails, after the job."""
+    streams: dict[str, StreamStage] = {}
+    for stream in stages:
+        if streams.setdefault(stream.destination, stream) != stream:
+            yield InvalidArgumentError(
+                f"the script stages steps of {streams[stream.destination].stream} and {stream.stream} out to "
+                f"{stream.destination[:80]}, where one stage works at a time; give each a destination of its own"
+            )
+
+
+def _target_of(stage: FileStage) -> tuple[str | None, str]:
+    """What a stage of one file makes: the reservation, None for outside, and the path."""
+    target, source = (stage.inside, stage.outside) if stage.inward else (stage.outside, stage.inside)
+    if not target or target.endswith("/"):
+        target += source.rpartition("/")[2]
+    return stage.persistent if stage.inward else None, target
 
 
 def _must_be_scratch(options: dict[str, str]) -> None:
@@ -380,6 +461,7 @@ def _inside(text: str) -> tuple[str, str]:
         raise InvalidArgumentError(f'"${token[:80]}" does not begin with $DW_JOB_STRIPED or ${_PERSISTENT}name')
     path = (match[3] or "").strip("/")
     _refuse_variables(path)
+    _refuse_long_names(path)
     if ".." in path.split("/"):
         raise InvalidArgumentError(f'"{text[:200]}" leaves the scratch')
     return persistent, path
@@ -388,12 +470,20 @@ def _inside(text: str) -> tuple[str, str]:
 def _outside(text: str) -> str:
     if "$DW_" not in text and "${DW_" not in text:
         _refuse_variables(text)
+    _refuse_long_names(text)
     # %d is the folder in which the job was submitted.
     if not text.startswith(("/", "%d/")) and text != "%d":
         raise InvalidArgumentError(f'"{text[:200]}" is no absolute path')
     if "$DW_" in text or "${DW_" in text:
         raise InvalidArgumentError(f'"{text[:200]}" must lie outside of the scratch')
     return text.rstrip("/") or "/"
+
+
+def _refuse_long_names(path: str) -> None:
+    for name in path.split("/"):
+        # What symbols stand for is not known yet, and %% is one byte.
+        if "%" not in name and len(name.encode()) > _NAME_BYTES_MAX:
+            raise InvalidArgumentError(f"the name {name[:40]}… has more than {_NAME_BYTES_MAX} bytes")
 
 
 def _refuse_variables(path: str) -> None:

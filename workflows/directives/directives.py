@@ -26,7 +26,7 @@ class FileStage:
     """A `#DW stage_in` or `stage_out`: what is moved between a reservation and a file system."""
 
     inside: str  #: below the reservation's files; "" is all of them
-    outside: str  #: absolute path
+    outside: str  #: absolute path; a target that ends with a slash is a folder, into which the file goes
     inward: bool
     kind: str  #: "file"; "directory": its contents; "list": `outside` is a file that names what to move
     persistent: str = ""  #: the persistent reservation; "": the job's own
@@ -71,7 +71,7 @@ class Directives:
     """What a job asks for."""
 
     capacity_bytes: int = 0  #: of all `jobdw` lines together
-    pool: str = ""  #: that the last of them names
+    pool: str = ""  #: that they name
     private: bool = False  #: one of them asks for access_mode=private
     persistents: tuple[str, ...] = ()  #: reservations that it uses
     files: tuple[FileStage, ...] = ()

@@ -4,12 +4,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from forebay.errors import InvalidArgumentError
 from forebay.manager.jobs import StepsJob
 from forebay.workflows.directives.directive_parsing import parse_stream_stage
 
-__all__ = ["stage_of_rule"]
+__all__ = ["stage_of_rule", "stages_of_rules"]
+
+
+def stages_of_rules(reservation: str, texts: Iterable[str], *, folder: str | None = None) -> list[StepsJob]:
+    """The stages of several rules. They follow their streams, each in a destination of its own.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `stage_of_rule`; or two that differ have one destination, where the second would wait for the first's stream.
+    """
+    stages: dict[str, StepsJob] = {}
+    for text in texts:
+        stage = stage_of_rule(reservation, text, folder=folder)
+        if stages.setdefault(stage.destination, stage) != stage:
+            raise InvalidArgumentError(
+                f"two rules have the destination {stage.destination[:200]}, where one stage works at a time; give each "
+                "one of its own"
+            )
+    return list(stages.values())
 
 
 def stage_of_rule(reservation: str, text: str, *, folder: str | None = None) -> StepsJob:

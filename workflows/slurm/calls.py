@@ -90,7 +90,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         return jobs.pool_of(pool), parse_slurm_size(size)
 
     async def job_process(call: _Call) -> str:
-        await jobs.check(await _parsed(call))
+        await jobs.check(await _parsed(call, as_submitted=True))
         return ""
 
     async def create_persistent(call: _Call) -> str:
@@ -208,9 +208,9 @@ async def _read(request: Request) -> tuple[_Call, str]:
     return _Call(options, frozenset(flags), bytes(script[:script_bytes]), nodes), function
 
 
-async def _parsed(call: _Call) -> Directives:
+async def _parsed(call: _Call, *, as_submitted: bool = False) -> Directives:
     """What the script asks for. It may be long, and others are answered meanwhile."""
-    return await asyncio.to_thread(parse_directives, call.script)
+    return await asyncio.to_thread(parse_directives, call.script, as_submitted=as_submitted)
 
 
 def _answer(text: str, status: int) -> Response:

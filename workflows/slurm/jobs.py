@@ -106,6 +106,8 @@ class SlurmJobs:
         ------
         NoSpaceError
             It asks for more than a server of the pool has.
+        InvalidArgumentError
+            There is no such pool.
         UnsupportedError
             It stages files that lie on another server of the pool.
         """
@@ -114,6 +116,7 @@ class SlurmJobs:
         requests = [(directives.pool, directives.capacity_bytes)]
         requests += [(request.pool, request.capacity_bytes) for request in directives.creates]
         for pool, size in requests:
+            self.pool_of(pool)
             name = pool or self.settings.pool
             known = self.files.pools.get(name)
             if known is not None and size > known.largest_bytes:

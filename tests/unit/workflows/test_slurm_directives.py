@@ -89,6 +89,9 @@ def test_a_script_without_directives_asks_for_nothing() -> None:
         ("#FB stage_out stream=flow every=0 destination=/a", "every=0"),
         ("#FB stage_out stream=flow steps=all destination=/a", "'all' is not a step number or range"),
         ("#FB stage_out stream=flow steps=0,10-20 destination=/a", "'10-20' is not a step number or range"),
+        ("#FB stage_out stream=files destination=/a", "no stream is called so"),
+        ("#FB stage_out stream=flow destination=/a/" + "x" * 256, "has more than 255 bytes"),
+        ("#DW stage_out type=file source=$DW_JOB_STRIPED destination=/a", "is a folder; write type=directory"),
         ("#FB stage_in stream=flow destination=/a", "not known"),
         ("#FB stage_out source=$DW_JOB_STRIPED/run destination=/a", "match= is missing"),
         ("#FB stage_out source=$DW_JOB_STRIPED match=a/b destination=/a", "no pattern of names"),
@@ -118,6 +121,63 @@ def test_what_cannot_be_carried_out_is_refused(line: str, reason: str) -> None:
     with pytest.raises(InvalidArgumentError) as refusal:
         parse_directives(script(line))
     assert reason in str(refusal.value)
+
+
+JOBDW = "#DW jobdw capacity=1GiB"
+OUT = "#DW stage_out source=$DW_JOB_STRIPED/"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (JOBDW + " pool=fast", JOBDW + " pool=large", "all that a job has lies in one pool"),
+        (OUT + "a destination=/pfs/x", OUT + "b destination=/pfs/x", "stages a and b out to one file, /pfs/x"),
+        (OUT + "a destination=/pfs/x/", OUT + "q/a destination=/pfs/x", ""),
+        (OUT + "a destination=/pfs/x/", OUT + "q/a destination=/pfs/x/", "stages a and q/a out to one file"),
+        (OUT + "a destination=/pfs/x/", OUT + "b destination=/pfs/x/", ""),
+        (OUT + "a destination=/pfs/x", OUT + "a destination=/pfs/x", ""),
+        (
+            "#DW stage_in source=/pfs/a destination=$DW_JOB_STRIPED/x",
+            "#DW stage_in source=/pfs/b destination=$DW_JOB_STRIPED/x",
+            "stages /pfs/a and /pfs/b in to one file",
+        ),
+        ("#FB stage_out stream=a destination=/x", "#FB stage_out stream=b destination=/x/", "of its own"),
+        ("#FB stage_out stream=a destination=/x", "#FB stage_out stream=b destination=/y", ""),
+    ],
+)
+def test_two_lines_do_not_share_what_only_one_can_have(first: str, second: str, reason: str) -> None:
+    text = script(JOBDW, first, second)
+    if not reason:
+        assert not find_mistakes(text)
+        return
+    with pytest.raises(InvalidArgumentError, match=reason):
+        parse_directives(text)
+
+
+def test_a_slash_at_the_end_of_a_files_destination_names_a_folder() -> None:
+    found = parse_directives(
+        script(
+            JOBDW,
+            OUT + "a destination=/pfs/out/",
+            OUT + "d type=directory destination=/pfs/tree/",
+            "#DW stage_in source=/pfs/b destination=$DW_JOB_STRIPED/in/",
+            "#DW stage_in source=/pfs/c destination=$DW_JOB_STRIPED/",
+        )
+    )
+    assert [stage.outside for stage in found.files if not stage.inward] == ["/pfs/out/", "/pfs/tree"]
+    assert [stage.inside for stage in found.files if stage.inward] == ["in/", ""]
+
+
+@pytest.mark.parametrize("kind", ["#DW stage_out source=$DW_JOB_STRIPED/a", "#FB stage_out stream=flow"])
+@pytest.mark.parametrize("path", ["/pfs/%q/x", "/pfs/100%", "/pfs/%%%", "/pfs/%J"])
+def test_a_symbol_that_nobody_replaces_is_refused_at_submission_alone(kind: str, path: str) -> None:
+    text = script(JOBDW, f"{kind} destination={path}")
+    with pytest.raises(InvalidArgumentError, match="is no symbol: write %% for a percent sign"):
+        parse_directives(text, as_submitted=True)
+    assert len(find_mistakes(text)) == 1
+    parse_directives(text)  # what Slurm has made of the line may have a percent sign
+    for right in ("/pfs/100%%", "/pfs/%A_%a/%j-%u%%%x", "%d/x"):
+        parse_directives(script(JOBDW, f"{kind} destination={right}"), as_submitted=True)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +233,8 @@ def test_a_list_names_both_sides_of_each_file() -> None:
         FileStage("x/a", "/pfs/a", inward=True, kind="file"),
         FileStage("b", "/pfs/b", inward=True, kind="file"),
     ]
+    with pytest.raises(InvalidArgumentError, match="stages /pfs/a and /pfs/b in to one file, a"):
+        parse_list(stage, b"/pfs/a $DW_JOB_STRIPED/a\n/pfs/b $DW_JOB_STRIPED/a\n")
     with pytest.raises(InvalidArgumentError, match="line 2 of the list: it must have two paths"):
         parse_list(stage, b"/pfs/a $DW_JOB_STRIPED/a\n/pfs/b\n")
 
@@ -264,7 +326,7 @@ def test_of_lines_that_slurm_ignores_a_thousand_are_told() -> None:
 def test_a_script_is_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed_in: list[int] = []
 
-    def parse(_script: bytes) -> Directives:
+    def parse(_script: bytes, *, as_submitted: bool) -> Directives:
         parsed_in.append(threading.get_ident())
         return Directives()
 

@@ -56,6 +56,13 @@ def test_a_rule_is_begun_once_until_its_stage_is_over(supervisor: StageSuperviso
     asyncio.run(run())
 
 
+def test_two_rules_do_not_share_a_destination(supervisor: StageSupervisor) -> None:
+    """The second would fail, because the first works there until the stream ends."""
+    told = asyncio.run(begin(supervisor, ADA, "every=2 destination=/pfs/a; every=3 destination=a/"))
+    assert told.startswith(b"two rules have the destination /pfs/a, where one stage works at a time")
+    assert asyncio.run(begin(supervisor, ADA, "every=2 destination=/pfs/a; every=2 destination=a")) == b"1"
+
+
 def test_a_stage_that_has_seen_the_end_begins_anew(supervisor: StageSupervisor, database: Database) -> None:
     async def run() -> None:
         job = StepsJob("mesh/flow", "/pfs/ü", follow=True)

@@ -20,7 +20,7 @@ from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import StepsJob, job_to_json
 from forebay.records import Lifetime, ReservationInfo
 from forebay.sizes import format_size, parse_size
-from forebay.workflows.directives.stage_rules import stage_of_rule
+from forebay.workflows.directives.stage_rules import stages_of_rules
 from forebay.workflows.manager.commands.space_waiting import create_when_there_is_room
 
 __all__ = ["change", "create", "destroy"]
@@ -85,7 +85,7 @@ def create(
 
     If there is one of that name that differs, says in what, and how to change it.
     """
-    rules = [stage_of_rule(name, text) for text in stage_out or ()]
+    rules = stages_of_rules(name, stage_out or ())
     if timeout is not None and not wait:
         raise InvalidArgumentError("--timeout says how long --wait lasts; give both")
     shares = [parse_share(text) for text in share or ()]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.manager.jobs import StepsJob
-from forebay.workflows.directives.stage_rules import stage_of_rule
+from forebay.workflows.directives.stage_rules import stages_of_rules
 from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.stages.acting_user import check_may_stage
 from forebay.workflows.manager.core.stages.supervisor import StageSupervisor
@@ -69,4 +69,4 @@ def _stages(stream: str, rules: str, folder: str) -> list[StepsJob]:
         raise InvalidArgumentError(
             f"there are {len(texts)} rules; give 1 to {_RULES_MAX}, as in every=10 destination=/project/steps"
         )
-    return [stage_of_rule(reservation, f"stream={name} {text}", folder=folder) for text in texts]
+    return stages_of_rules(reservation, (f"stream={name} {text}" for text in texts), folder=folder)
