@@ -180,9 +180,7 @@ def test_what_cannot_be_staged_is_told(reservation: str, files: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["pipe", "link"])
-def test_a_pipe_or_device_is_not_replaced_by_a_file(
-    reservation: str, files: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_pipe_or_device_is_not_replaced_by_a_file(reservation: str, files: Path, tmp_path: Path, name: str) -> None:
     (files / "data").write_text("content")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")

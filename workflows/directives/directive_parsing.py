@@ -397,8 +397,8 @@ def _collisions_of_files(stages: Iterable[FileStage]) -> Iterator[InvalidArgumen
             what, shown = ("in", stage.inside) if stage.inward else ("out", stage.outside)
             sources = (first.outside, stage.outside) if stage.inward else (first.inside, stage.inside)
             yield InvalidArgumentError(
-                f"the script stages {sources[0][:80]} and {sources[1][:80]} {what} to one file, {shown[:80]}; give each "
-                "a name of its own, or end the destination with a slash if it is a folder"
+                f"the script stages {sources[0][:80]} and {sources[1][:80]} {what} to one file, {shown[:80]}; give "
+                "each a name of its own, or end the destination with a slash if it is a folder"
             )
 
 
