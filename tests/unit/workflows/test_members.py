@@ -452,6 +452,24 @@ def test_a_job_that_comes_again_waits_for_the_server_that_has_some_of_its_last_r
     assert pools.has_room(request("job1", MIB), [], Reach())
 
 
+def test_a_striped_setup_that_was_begun_has_room_once_its_servers_are_there(striped: Pool) -> None:
+    job = request("job", 600 * MIB)  # more than any server has, and than is left beside it
+    striped.named("ssd3").crash_in = 0
+    with pytest.raises((Crashed, DisconnectedError)):
+        striped.reservations.create(job, queues=False)
+    striped.named("ssd3").crash_in = None
+    known = striped.reservations.find("job")
+    assert (known.state, len(known.servers)) == (ReservationState.CREATING, 3)
+    pools = striped.reservations.pools
+    striped.named("ssd3").away = True
+    striped.servers.look_at("ssd3")
+    assert not pools.has_room(job, [], Reach())
+    striped.named("ssd3").away = False
+    striped.servers.look_at("ssd3")
+    assert pools.has_room(job, [], Reach())
+    assert striped.reservations.create(job, queues=False).name == "job"
+
+
 def test_files_grow_on_the_home_as_far_as_it_has_room(pool: Pool) -> None:
     row = create(pool)
     free = 226 * MIB

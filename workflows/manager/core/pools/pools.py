@@ -98,8 +98,11 @@ class Pools:
             name = known.server or server_name()
             if known.state is ReservationState.DESTROYING:
                 return False  # one of its servers is away
-            if known.state is ReservationState.PRESENT:
-                return any(space.name == name and not space.is_away and name not in reach.without for space in spaces)
+            if known.state is ReservationState.PRESENT or known.members:
+                # Its space is its own; what was begun on several servers goes on there, without another admission.
+                there = {space.name for space in spaces if not space.is_away}
+                needed = {server or server_name() for server in known.servers}
+                return needed <= there and name not in reach.without
             reach = Reach((name,))
         held = self._database.held()
         for row in also:
