@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from forebay.datatypes import AttributeValue
 from forebay.errors import InvalidArgumentError
+from forebay.read_only_dict import ReadOnlyDict
 
 __all__ = ["attribute_of", "attributes_of", "checked_dims", "dims_of", "dims_of_wrf"]
 
@@ -48,7 +48,7 @@ def attributes_of(
 ) -> Mapping[str, AttributeValue]:
     """The attributes of a variable by name: those of a step that are called ``VARIABLE/NAME``, without its ``dims``."""
     prefix = f"{variable}/"
-    return MappingProxyType(
+    return ReadOnlyDict(
         {
             name.removeprefix(prefix): value
             for name, value in attributes.items()

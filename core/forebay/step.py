@@ -6,7 +6,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, KeysView, Mapping
 from html import escape
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
@@ -14,6 +13,7 @@ from forebay.closing import Closing
 from forebay.datatypes import AttributeValue, attribute_from_native
 from forebay.errors import ArgumentTypeError, InvalidArgumentError, VariableNotFoundError
 from forebay.notebook import names_shown, step_html, time_shown
+from forebay.read_only_dict import ReadOnlyDict
 from forebay.records import Address, StepSummary
 from forebay.sizes import format_size
 from forebay.variable import Variable
@@ -124,7 +124,7 @@ class Step(Mapping[str, Variable], Closing):
     @property
     def attributes(self) -> Mapping[str, AttributeValue]:
         """Attributes as of this step: str, tuple of str, NumPy scalar, or read-only one-dimensional array."""
-        return MappingProxyType(
+        return ReadOnlyDict(
             {
                 name: attribute_from_native(code, is_array, data, texts)
                 for name, code, is_array, data, texts in self._native().attributes()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -25,6 +24,7 @@ from forebay.datatypes import (
 from forebay.dimensions import attribute_of, attributes_of, dims_of
 from forebay.errors import InvalidArgumentError, VariableNotFoundError
 from forebay.notebook import names_shown
+from forebay.read_only_dict import ReadOnlyDict
 from forebay.records import StepSummary
 from forebay.variable import Block, extreme_of
 
@@ -111,7 +111,7 @@ class GatheredSteps:
         unreadable: Mapping[tuple[int, str], str],
     ) -> None:
         self.summaries = np.frombuffer(summaries, _SUMMARY)
-        self.layouts = [_layout_of(native) for native in layouts]
+        self.layouts = [ReadOnlyDict(_layout_of(native)) for native in layouts]
         self.layout_numbers = np.frombuffer(layout_numbers, np.uint32)
         self.attribute_numbers = np.frombuffer(attribute_numbers, np.uint32)
         self.values = np.frombuffer(values, np.uint8)
@@ -122,17 +122,19 @@ class GatheredSteps:
         self.block_offsets = np.frombuffer(block_offsets, np.uint64).astype(np.intp)
         self.unreadable = unreadable
         self._attributes = attributes
-        self._decoded: dict[int, dict[str, AttributeValue]] = {}
+        self._decoded: dict[int, ReadOnlyDict[str, AttributeValue]] = {}
 
-    def attributes(self, row: int) -> dict[str, AttributeValue]:
+    def attributes(self, row: int) -> ReadOnlyDict[str, AttributeValue]:
         """The attributes of a step."""
         number = int(self.attribute_numbers[row])
         found = self._decoded.get(number)
         if found is None:
-            found = {
-                name: attribute_from_native(code, is_array, data, texts)
-                for name, code, is_array, data, texts in self._attributes[number]
-            }
+            found = ReadOnlyDict(
+                {
+                    name: attribute_from_native(code, is_array, data, texts)
+                    for name, code, is_array, data, texts in self._attributes[number]
+                }
+            )
             self._decoded[number] = found
         return found
 
@@ -294,7 +296,7 @@ class StepMetadata(PublicNames, Mapping[str, VariableMetadata]):
     @property
     def attributes(self) -> Mapping[str, AttributeValue]:
         """Attributes as of this step."""
-        return MappingProxyType(self._tables.attributes(self._row))
+        return self._tables.attributes(self._row)
 
     def __getitem__(self, name: str) -> VariableMetadata:
         layout = self._variables.get(name)
@@ -361,7 +363,7 @@ class StepsMetadata(PublicNames, Sequence[StepMetadata]):
 
         A stream whose variables keep their shapes has one layout, however many steps.
         """
-        return tuple(MappingProxyType(layout) for layout in self._tables.layouts)
+        return tuple(self._tables.layouts)
 
     @property
     def layout_numbers(self) -> NDArray[np.uint32]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Literal, SupportsIndex, TypeAlias, overload
 from weakref import WeakValueDictionary
 
@@ -28,6 +27,7 @@ from forebay.follower import Acknowledge, Follower, StartText
 from forebay.hold import Hold, hold_steps
 from forebay.kept_steps import Steps, number_from_newest, numbers_in_slice
 from forebay.notebook import stream_html, stream_summary
+from forebay.read_only_dict import ReadOnlyDict
 from forebay.records import Address, Notice, StreamInfo
 from forebay.series import Series, series_of
 from forebay.step import Step
@@ -231,7 +231,7 @@ class Stream(Closing):
             with self.latest as newest:
                 return newest.attributes
         except StepNotFoundError:
-            return MappingProxyType({})
+            return ReadOnlyDict({})
 
     @options.known_options
     def hold(self, oldest: SupportsIndex | None = None, newest: SupportsIndex | None = None) -> Hold:
