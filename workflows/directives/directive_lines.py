@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["KINDS", "DirectiveLine", "directive_lines", "ignored_lines", "parse_slurm_size"]
+__all__ = ["KINDS", "DirectiveLine", "almost_directives", "directive_lines", "ignored_lines", "parse_slurm_size"]
 
 #: Lines of DataWarp's jobs, of its persistent buffers, and our own, which Slurm takes for comments.
 KINDS = ("#DW", "#BB", "#FB")
@@ -24,6 +24,8 @@ _LINE_CHARACTERS_MAX = 4096
 _LINES_MAX = 1000
 _BEGINNINGS = tuple(kind + blank for kind in KINDS for blank in " \t")
 _DIRECTIVE = re.compile(rf"\s*(?:{'|'.join(KINDS)})\s")
+#: A comment to Slurm that was surely meant as a directive.
+_ALMOST = re.compile(r"#\s*(?:DW|BB|FB)\s+(?:jobdw|persistentdw|stage_in|stage_out|\w+_persistent)\b", re.IGNORECASE)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
 
@@ -138,6 +140,20 @@ def ignored_lines(script: bytes) -> Iterator[DirectiveLine]:
             yield DirectiveLine(number, line.strip())
         elif (document := _HERE_DOCUMENT.search(line)) is not None:
             here = document[2]
+
+
+def almost_directives(script: bytes) -> Iterator[DirectiveLine]:
+    """Lines above the first command that Slurm takes for comments, and that differ from directives by a blank, or by
+    small letters.
+    """
+    continues = False
+    for number, text in enumerate(script.rstrip(b"\0").decode("utf-8", errors="replace").split("\n"), start=1):
+        line = text.rstrip("\r")
+        if not continues and line and not line.startswith("#"):
+            return
+        if not continues and not line.startswith(KINDS) and _ALMOST.match(line):
+            yield DirectiveLine(number, line)
+        continues = line.endswith("\\") and (continues or line.startswith(KINDS))
 
 
 def parse_slurm_size(text: str) -> int:

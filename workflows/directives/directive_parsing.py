@@ -19,6 +19,7 @@ from forebay.names import NAME_PATTERN, is_valid_name
 from forebay.step_selection import StepSelection
 from forebay.workflows.directives.directive_lines import (
     DirectiveLine,
+    almost_directives,
     directive_lines,
     ignored_lines,
     parse_slurm_size,
@@ -55,6 +56,7 @@ _WRONG_SYMBOL = re.compile(r"%(?![Aadjux]).?")
 _NAME_BYTES_MAX = 255
 _LIST_LINES_MAX = 1000
 _IGNORED_LINES_MAX = 1000  # that are told; nobody reads more
+_ALMOST = "a comment to Slurm; directives begin with #DW, #BB or #FB, in capitals and without a blank"
 
 #: DataWarp's options that say which of its servers a job gets, and how fast it may wear their SSDs. They change nothing
 #: in what a job sees, so they are checked and have no effect here.
@@ -124,7 +126,9 @@ def parse_directives(script: bytes, *, as_submitted: bool = False) -> Directives
 
 
 def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
-    """All that `parse_directives` would refuse, one after another, and the lines that Slurm would ignore."""
+    """All that `parse_directives` would refuse, one after another, and the lines that Slurm would ignore or take for
+    comments.
+    """
     mistakes = []
     draft = _Draft()
     try:
@@ -135,6 +139,7 @@ def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
                 mistakes.append(error)
     except InvalidArgumentError as error:
         mistakes.append(error)
+    mistakes += [line.error(_ALMOST) for line in islice(almost_directives(script), _IGNORED_LINES_MAX)]
     mistakes += [line.error(IGNORED) for line in islice(ignored_lines(script), _IGNORED_LINES_MAX)]
     # Lines that are missing in the whole would make it look wrong, too.
     return mistakes or list(_mistakes_of_the_whole(draft))

@@ -317,6 +317,22 @@ def test_a_line_that_is_continued_for_ever_is_refused(begin: bytes) -> None:
         [*directive_lines(begin + b"x\\\n" * 100_000)]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["#dw jobdw capacity=1GiB", "# DW stage_out type=file", "#Fb stage_out stream=flow", "#bb create_persistent name=x"],
+)
+def test_what_slurm_takes_for_a_comment_is_no_directive_and_is_told(line: str) -> None:
+    (mistake,) = find_mistakes(f"#!/bin/sh\n{line}\ntrue\n".encode())
+    assert "line 2 of the script: a comment to Slurm" in str(mistake)
+
+
+@pytest.mark.parametrize(
+    "line", ["##DW jobdw capacity=1GiB", "# The #DW lines below", "# dw is fast", "# DW: jobdw follows", "#DWELL"]
+)
+def test_other_comments_are_left_alone(line: str) -> None:
+    assert find_mistakes(f"#!/bin/sh\n{line}\n#DW jobdw type=scratch access_mode=striped capacity=1GiB\n".encode()) == []
+
+
 def test_of_lines_that_slurm_ignores_a_thousand_are_told() -> None:
     script = b"#!/bin/sh\ntrue\n" + b"#DW jobdw capacity=1GiB\n" * 5000
     assert parse_directives(script).ignored == tuple(range(3, 1003))
