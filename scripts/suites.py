@@ -242,7 +242,7 @@ SUITES: dict[str, Suite] = {
         # They stop and kill daemons, and wait for them more than they compute.
         (Program(("scripts/juicefs-program",)), Pytest(("tests/striped",), per_core=0)),
         seconds_max=1800,
-        packages=("redis-server", "redis-tools", "xfsprogs", "iproute2", "util-linux", "fuse3"),
+        packages=("redis-server", "redis-tools", "xfsprogs", "iproute2", "util-linux", "fuse3", "rclone"),
     ),
     "slurm-faults": Suite(
         "jobs that are cancelled, stages that fail and daemons that die, under a real Slurm",

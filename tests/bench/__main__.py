@@ -90,12 +90,17 @@ def _files() -> list[Suite]:
 
 
 def _striped_files() -> list[Suite]:
-    from tests.bench.suites.striped_files import striped_files, striped_life, striped_memory, why_no_striping
+    from tests.bench.suites import striped_files as striped
+    from tests.bench.suites.striped_by_hand import why_no_hand_made_tree
 
-    if needed := why_no_striping():
+    if needed := striped.why_no_striping():
         print(f"striped files are left out: {needed}", file=sys.stderr)
         return []
-    return [striped_files(), striped_life(), striped_memory()]
+    suites = [striped.striped_files(), striped.striped_slowly(), striped.striped_life(), striped.striped_memory()]
+    if needed := why_no_hand_made_tree():
+        print(f"striped files by hand are left out: {needed}", file=sys.stderr)
+        return suites
+    return [*suites, striped.striped_by_hand()]
 
 
 def _shown_files() -> list[Suite]:

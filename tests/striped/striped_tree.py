@@ -249,12 +249,14 @@ class StripedTree:
 
 @contextlib.contextmanager
 def striped_tree(
-    folder: Path, *, clients: int = 2, parts: int = 2, capacity_bytes: int = CAPACITY_BYTES
+    folder: Path, *, clients: int = 2, parts: int = 2, capacity_bytes: int = CAPACITY_BYTES, rate: str | None = None
 ) -> Iterator[StripedTree]:
-    """Prepared and started; nothing is left of it afterwards, whatever fails."""
+    """Prepared and started; nothing is left of it afterwards, whatever fails. `rate`: what the link of each server
+    carries at most.
+    """
     with contextlib.ExitStack() as stack:
         label = f"fbyst{os.getpid()}"
-        network = Network(label, parts + clients)
+        network = Network(label, parts + clients, rate, limited=range(1, parts + 1))
         network.add()
         stack.callback(network.remove)
         tree = StripedTree(folder, network, label, parts, capacity_bytes)

@@ -11,15 +11,18 @@ import time
 from pathlib import Path
 
 from tests.bench.measure import Case, Figures, Row, Suite
+from tests.bench.suites.striped_by_hand import hand_made_tree
 from tests.bench.workbench import MIB, Workbench
 from tests.files.shown_tree import USER, Actor, Actors
 from tests.striped.striped_tree import StripedTree, striped_tree, why_no_striping
 from tests.support.mounted import mounted
 
-__all__ = ["striped_files", "striped_life", "striped_memory", "why_no_striping"]
+__all__ = ["striped_by_hand", "striped_files", "striped_life", "striped_memory", "striped_slowly", "why_no_striping"]
 
 _CAPACITY_BYTES = 1024 * MIB
 _IMAGE_MEBIBYTES = 1024
+_SLOW_LINK = "400mbit"
+_SLOW_LINK_BYTES = 400e6 / 8
 _MANY_FILES = 30_000
 _MANY_FILES_QUICK = 5_000
 
@@ -44,6 +47,48 @@ def striped_files() -> Suite:
                 *(f"shared_{rate}", None, f"own_{rate}"),
                 guarded=False,
             ),
+        ],
+        repetitions=3,
+        repetitions_quick=1,
+        best_of=1,
+    )
+
+
+def striped_by_hand() -> Suite:
+    """One file, by one process and read on the other node: what gates, forwarders and syncs cost."""
+    rate = "bytes_per_second"
+    return Suite(
+        name="files-striped-by-hand",
+        cases=[Case("juicefs", _large_file), Case("by hand", _large_file_by_hand)],
+        rows=[
+            Row(
+                "2 servers: write and sync 1 MiB", "by hand", "juicefs", "by hand", f"write_{rate}", 0.95, guarded=False
+            ),
+            Row(
+                "2 servers: read what another wrote",
+                "by hand",
+                "juicefs",
+                "by hand",
+                f"read_{rate}",
+                0.95,
+                guarded=False,
+            ),
+        ],
+        repetitions=3,
+        repetitions_quick=1,
+        best_of=1,
+    )
+
+
+def striped_slowly() -> Suite:
+    """Four processes on two nodes write and read a file each, where the servers' links are slower than all else."""
+    rate = "bytes_per_second"
+    return Suite(
+        name="files-striped-slowly",
+        cases=[Case("juicefs", _slowly)],
+        rows=[
+            Row("2 servers of 400 Mbit/s: 4 write", "one such link", "juicefs", _SLOW_LINK_BYTES, f"write_{rate}", 1.7),
+            Row("2 servers of 400 Mbit/s: 4 read", "one such link", "juicefs", _SLOW_LINK_BYTES, f"read_{rate}", 1.7),
         ],
         repetitions=3,
         repetitions_quick=1,
@@ -103,6 +148,38 @@ def _striped(bench: Workbench) -> Figures:
         for actor in four:
             actor.answer()
         figures["shared_bytes_per_second"] = 4 * each * MIB / (time.perf_counter() - began)
+        return figures
+
+
+def _large_file(bench: Workbench) -> Figures:
+    with bench.scratch() as folder, _tree(folder) as tree, Actors("127.0.0.1") as actors:
+        _show(tree)
+        first, second = (actors.here(tree.place(node), USER, f"n{node}") for node in (3, 4))
+        return _write_and_read(first, second, bench.steps(512, 128) * MIB)
+
+
+def _large_file_by_hand(bench: Workbench) -> Figures:
+    with bench.scratch() as folder, hand_made_tree(folder) as tree, Actors("127.0.0.1") as actors:
+        first, second = (actors.here(tree.place(node), USER, f"n{node}") for node in (3, 4))
+        return _write_and_read(first, second, bench.steps(512, 128) * MIB)
+
+
+def _slowly(bench: Workbench) -> Figures:
+    with (
+        bench.scratch() as folder,
+        striped_tree(folder, capacity_bytes=_CAPACITY_BYTES, rate=_SLOW_LINK) as tree,
+        Actors("127.0.0.1") as actors,
+    ):
+        _show(tree)
+        four = [actors.here(tree.place(node), USER, f"n{node}-{place}") for place, node in enumerate((3, 4, 3, 4))]
+        each = bench.steps(128, 48)
+        figures = {"write_bytes_per_second": 4 * each * MIB / _at_once(four, "write_large", each)}
+        began = time.perf_counter()
+        for place, actor in enumerate(four):  # what a process on the other node has written
+            actor.begin("read_large", f"own-{place ^ 1}")
+        for actor in four:
+            actor.answer()
+        figures["read_bytes_per_second"] = 4 * each * MIB / (time.perf_counter() - began)
         return figures
 
 
