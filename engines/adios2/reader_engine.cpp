@@ -469,6 +469,7 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
 
 void ReaderEngine::tell_fault(const Step& step, const VariableInfo& variable) {
   if (variable.kind != ShapeKind::global_array || !variable.conflict.empty()) return;
+  if (variable.blocks.size() == 1 && variable.blocks.front().count == variable.shape) return;
   if (!looked_at_.insert(variable.name).second) return;
   const std::string fault = fault_of(variable);
   if (!fault.empty() && speaks_)

@@ -90,7 +90,7 @@ VariableMirror::Shown VariableMirror::describe(const VariableInfo& variable) {
   return with(Form::array, variable.shape.size());
 }
 
-void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const {
+void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form) const {
   with_type(variable.type, [&]<class T>() {
     adios2::Variable<T> shown;
     switch (form) {
@@ -109,7 +109,6 @@ void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form fo
             io.DefineVariable<T>(variable.name, variable.shape, adios2::Dims(variable.shape.size(), 0), variable.shape);
         break;
     }
-    if (facts) set_facts(shown, facts(variable));
     if (core_ != nullptr) set_engine(shown, core_);
   });
 }
@@ -163,6 +162,7 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
   // Most steps have the variables of the last one in the same order: there they are found without their names' hashes.
   std::vector<Entry*> last = std::exchange(order_, {});
   order_.reserve(variables.size());
+  std::vector<const VariableInfo*> defined;
   for (const VariableInfo& variable : variables) {
     Shown wanted = describe(variable);
     wanted.round = round_;
@@ -187,7 +187,8 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
       shown_.erase(variable.name);
     }
     if (io.VariableType(variable.name).empty()) {
-      define(io, variable, wanted.form, facts);
+      define(io, variable, wanted.form);
+      if (facts) defined.push_back(&variable);
     } else if (!share(io, variable, wanted.form, facts)) {
       clear(io);
       throw_misuse("showing a step's variables",
@@ -196,6 +197,12 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
     }
     Owners::instance().add(io_, variable.name);
     order_.push_back(&*shown_.emplace(variable.name, wanted).first);
+  }
+  // When all are there: what is known of many steps lives shorter than a variable, and would lie between them.
+  for (const VariableInfo* variable : defined) {
+    with_type(variable->type, [&]<class T>() {
+      if (adios2::Variable<T> shown = io.InquireVariable<T>(variable->name)) set_facts(shown, facts(*variable));
+    });
   }
   if (shown_.size() == variables.size()) return;
   for (auto entry = shown_.begin(); entry != shown_.end();) {

@@ -55,7 +55,7 @@ class VariableMirror {
   };
   using Entry = std::pair<const std::string, Shown>;
   static Shown describe(const VariableInfo& variable);
-  void define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const;
+  void define(adios2::IO io, const VariableInfo& variable, Form form) const;
   /// False if there is no such variable any more.
   bool reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const;
   bool share(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
