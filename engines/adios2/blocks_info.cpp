@@ -7,16 +7,12 @@
 #include <adios2.h>
 
 #include "array_order.h"
+#include "variable_facts.h"
 
 namespace forebay::engine {
 namespace {
 
 static_assert(sizeof(adios2::PrimitiveStdtypeUnion) == 16);
-
-void set_min_max(adios2::MinBlockInfo& info, const std::byte* min, const std::byte* max, DataType type) {
-  std::memcpy(&info.MinMax.MinUnion, min, element_size(type));
-  std::memcpy(&info.MinMax.MaxUnion, max, element_size(type));
-}
 
 // ADIOS2's type for `type`; only those that have minimum and maximum matter.
 adios2::DataType adios2_type(DataType type) {
@@ -51,6 +47,14 @@ adios2::DataType adios2_type(DataType type) {
       break;
   }
   return adios2::DataType::None;
+}
+
+// NaN alone has no range. As in BP5 the minimum is then above the maximum, so that it never wins a comparison with the
+// range of another block.
+void set_min_max(adios2::MinBlockInfo& info, const std::byte* min, const std::byte* max, DataType type) {
+  if (is_nan(min, type)) return info.MinMax.Init(adios2_type(type));
+  std::memcpy(&info.MinMax.MinUnion, min, element_size(type));
+  std::memcpy(&info.MinMax.MaxUnion, max, element_size(type));
 }
 
 // ADIOS2 takes the numbers of a value that it shows as an array element in place of pointers to them.

@@ -143,27 +143,32 @@ std::size_t find_tail(adios2::IO io) {
 }
 
 template <class T>
-bool is_nan(const std::array<std::byte, 16>& bytes) {
-  return element<T>(bytes) != element<T>(bytes);
-}
-
-template <class T>
 bool less(const std::array<std::byte, 16>& left, const std::array<std::byte, 16>& right) {
   return element<T>(left) < element<T>(right);
 }
 
 }  // namespace
 
+bool is_nan(const std::byte* value, DataType type) {
+  bool result = false;
+  with_type(type, [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      T number;
+      std::memcpy(&number, value, sizeof number);
+      result = number != number;
+    }
+  });
+  return result;
+}
+
 void widen(VariableFacts& facts, const VariableFacts& other, DataType type) {
-  if (!other.range) return;
+  if (!other.range || is_nan(other.range->min.data(), type)) return;
   if (!facts.range) {
     facts.range = other.range;
     return;
   }
   with_type(type, [&]<class T>() {
     if constexpr (is_ordered<T>) {
-      // What is no number gives way to one: a block of NaN has them in both places.
-      if (is_nan<T>(facts.range->min)) facts.range = other.range;
       if (less<T>(other.range->min, facts.range->min)) facts.range->min = other.range->min;
       if (less<T>(facts.range->max, other.range->max)) facts.range->max = other.range->max;
     }

@@ -28,6 +28,9 @@ struct VariableFacts {
   std::vector<InStep> by_step;  ///< random access only: what each of the variable's steps is like
 };
 
+/// Whether the element at `value` is NaN, which is in no range. False for a type that has no order.
+bool is_nan(const std::byte* value, DataType type);
+
 /// The variable's facts in one step.
 VariableFacts facts_of(const Step& step, const VariableInfo& variable);
 

@@ -27,7 +27,7 @@ def declare(engine: str, address: str, **parameters: Any) -> Any:
 
 
 def write(io: Any, name: str) -> None:
-    """A global array and a value that every other step has, and a local array of a block of 3 and one of 5."""
+    """A global array, a value that every other step has, a local array of a block of 3 and one of 5, blocks of NaN."""
     with adios2.Stream(io, name, "w") as stream:
         local = io.define_variable("local", np.zeros(1), [], [], [3])
         for number in range(STEPS):
@@ -38,6 +38,10 @@ def write(io: Any, name: str) -> None:
             for size in (3, 5):
                 local.set_selection([[], [size]])
                 stream.engine.put(local, np.arange(float(size)) + 100 * number, adios2.bindings.Mode.Sync)
+            stream.write("masked", np.full(2, np.nan), [4], [0], [2])
+            stream.write("masked", np.array([1.0, 3.0 + number]), [4], [2], [2])
+            stream.write("nothing", np.full(2, np.nan), [2], [0], [2])
+            stream.write("no number", np.nan)
             stream.write("per rank", np.array([number]), [adios2.LocalValueDim], [], [])
             if number % 2 == 0:
                 stream.write("even", number / 2)
@@ -69,6 +73,10 @@ IN_A_STEP: list[Callable[[Any], Any]] = [
     lambda s: s.minmax("always"),
     lambda s: s.minmax("local"),
     lambda s: [block["Max"] for block in s.engine.blocks_info("rows", 0)],
+    lambda s: s.minmax("masked"),
+    lambda s: s.minmax("nothing"),
+    lambda s: s.minmax("no number"),
+    lambda s: [s.available_variables()[name]["Min"] for name in ("masked", "nothing", "no number")],
 ]
 
 OVER_STEPS: list[Callable[[Any], Any]] = [
@@ -78,6 +86,10 @@ OVER_STEPS: list[Callable[[Any], Any]] = [
     lambda s: s.minmax("even", 2),
     lambda s: s.minmax("always"),
     lambda s: s.minmax("even"),
+    lambda s: s.minmax("masked"),
+    lambda s: s.minmax("masked", 2),
+    lambda s: s.minmax("nothing"),
+    lambda s: [s.available_variables()[name]["Max"] for name in ("masked", "nothing", "no number")],
     # It has three steps; what BP5 answers beyond them differs from run to run.
     lambda s: [len(blocks) for blocks in s.engine.all_blocks_info("even")][:3],
     lambda s: [[block["Count"] for block in blocks] for blocks in s.engine.all_blocks_info("local")],

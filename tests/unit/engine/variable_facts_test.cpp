@@ -37,7 +37,9 @@ TEST(VariableFacts, ranges_are_widened_by_what_lies_outside) {
 TEST(VariableFacts, a_block_of_nan_never_wins_wherever_it_comes) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const bool nan_first : {true, false}) {
-    VariableFacts facts = nan_first ? range(nan, nan) : range(1, 2);
+    VariableFacts facts;
+    widen(facts, nan_first ? range(nan, nan) : range(1, 2), DataType::float64);
+    EXPECT_EQ(facts.range.has_value(), !nan_first);
     widen(facts, nan_first ? range(1, 2) : range(nan, nan), DataType::float64);
     EXPECT_EQ(number(facts.range->min), 1) << nan_first;
     EXPECT_EQ(number(facts.range->max), 2) << nan_first;
