@@ -40,6 +40,7 @@ __all__ = [
     "constant_names",
     "dimension_names",
     "group_of",
+    "path_of",
 ]
 
 Array = NDArray[Any]
@@ -328,9 +329,14 @@ def _owner(attribute: str, variables: Mapping[str, Any]) -> str | None:
     return None
 
 
+def path_of(name: str) -> str:
+    """A variable's name as a path in a hierarchy: openPMD's ``"/data/0/rho"`` is ``"data/0/rho"``."""
+    return "/".join(part for part in name.split("/") if part)
+
+
 def group_of(name: str) -> tuple[str, str]:
     """A variable's name as group and name in it: ``"mesh/T"`` is ``("mesh", "T")``."""
-    group, _, own = name.strip("/").rpartition("/")
+    group, _, own = path_of(name).rpartition("/")
     return group, own
 
 

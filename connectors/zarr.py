@@ -27,7 +27,14 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from forebay import Address, Stream
-from forebay.connectors.stream_table import COMMIT_TIME_ATTRIBUTES, ArrayOverSteps, StreamTable, group_of
+from forebay.connectors.stream_table import (
+    COMMIT_TIME_ATTRIBUTES,
+    OWN_NAMES,
+    ArrayOverSteps,
+    StreamTable,
+    group_of,
+    path_of,
+)
 from forebay.errors import UnsupportedError
 from forebay.instance import InstanceLike
 
@@ -262,8 +269,8 @@ class StreamStore(Store):
 
 
 def _nodes_of(table: StreamTable, whole_steps: bool) -> tuple[dict[str, _Node], dict[str, str]]:
-    """The arrays of the store, and the variables that are none, with the reason."""
-    nodes: dict[str, _Node] = {}
+    """The arrays of the store by their paths, and the variables that are none, with the reason."""
+    nodes: dict[str, _Node] = {}  # by the variables' names
     left_out = dict(table.left_out)
     for name, array in table.arrays.items():
         if array.dims == (group_of(name)[1],) and array.dtype.kind in "iufc" and array.dtype != np.longdouble:
@@ -296,18 +303,34 @@ def _nodes_of(table: StreamTable, whole_steps: bool) -> tuple[dict[str, _Node], 
             left_out[name] = f"it is a single value of type {'text' if values.dtype.kind == 'O' else values.dtype}"
         else:
             nodes[name] = _in_memory(values, dict(table.value_attributes[name]))
-    nodes["step"] = _in_memory(table.steps.numbers, {})
-    nodes["commit_time"] = _in_memory(table.steps.times_ns, dict(COMMIT_TIME_ATTRIBUTES))
-    nodes.setdefault("time", _in_memory(table.steps.times_ns, dict(COMMIT_TIME_ATTRIBUTES)))
+    return _placed(nodes, table, left_out), left_out
+
+
+def _placed(nodes: Mapping[str, _Node], table: StreamTable, left_out: dict[str, str]) -> dict[str, _Node]:
+    """The nodes by their paths; what has no place in the hierarchy is added to ``left_out``."""
+    times = _in_memory(table.steps.times_ns, dict(COMMIT_TIME_ATTRIBUTES))
+    placed = {"step": _in_memory(table.steps.numbers, {}), "commit_time": times}
+    names = dict.fromkeys(placed, "")
+    for name, node in nodes.items():
+        path = path_of(name)
+        if path in OWN_NAMES:
+            left_out[name] = OWN_NAMES[path]
+        elif path in placed:
+            left_out[name] = f"it has the same path as {names[path]!r}"
+        elif not path or not {".", ".."}.isdisjoint(path.split("/")):
+            left_out[name] = "its name is no path in a Zarr hierarchy"
+        else:
+            placed[path], names[path] = node, name
+    placed.setdefault("time", times)
     # A node of the hierarchy is an array or a group.
-    for name in list(nodes):
-        group = group_of(name)[0]
-        while group and group not in nodes:
+    for path in list(placed):
+        group = group_of(path)[0]
+        while group and group not in placed:
             group = group_of(group)[0]
         if group:
-            left_out[name] = f"{group} is an array, so that nothing can lie below it"
-            del nodes[name]
-    return nodes, left_out
+            left_out[names[path]] = f"{group} is an array, so that nothing can lie below it"
+            del placed[path]
+    return placed
 
 
 def _in_memory(values: NDArray[Any], attributes: dict[str, Any], dims: tuple[str, ...] = ("step",)) -> _Node:

@@ -113,3 +113,28 @@ def test_keys_outside_are_not_there(flow: str) -> None:
     store = StreamStore(flow)
     for key in ("T/c/6/0/0/0", "T/c/0/0/0", "T/c/0/0/0/0/0", "T/c/x/0/0/0", "T/c/-1/0/0/0", "U/zarr.json", "c/0", ""):
         assert store._read(key) is None
+
+
+def test_names_that_begin_with_a_slash_are_paths_as_those_of_openpmd(reservation: str) -> None:
+    address = f"{reservation}/plasma"
+    with forebay.open(address, mode="w") as stream:
+        for number in range(2):
+            with stream.step() as step:
+                step["/data/0/fields/rho"] = np.arange(3.0) + number
+                step["/data/0/fields/E//x"] = np.arange(2.0)
+                step["rho"] = 1.0
+                step["/rho"] = 2.0
+                step["/step"] = 3.0
+                step["up/../down"] = 4.0
+    group = zarr.open_group(StreamStore(address), mode="r")
+    assert {name for name, _ in group.members(max_depth=None)} == {
+        *("data", "data/0", "data/0/fields", "data/0/fields/rho", "data/0/fields/E", "data/0/fields/E/x"),
+        *("rho", "step", "commit_time", "time"),
+    }
+    np.testing.assert_array_equal(group["data/0/fields/rho"][1], [1.0, 2.0, 3.0])
+    assert np.asarray(group["rho"]).tolist() == [1.0, 1.0]
+    assert np.asarray(group["step"]).tolist() == [0, 1]
+    left_out = group.attrs["forebay_left_out"]
+    assert "/rho: it has the same path as 'rho'" in left_out
+    assert "up/../down: its name is no path in a Zarr hierarchy" in left_out
+    assert any(str(text).startswith("/step: ") for text in left_out)
