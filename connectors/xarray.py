@@ -25,8 +25,10 @@ from forebay.connectors.stream_table import (
     constant_names,
     dimension_names,
     group_of,
+    path_of,
 )
 from forebay.connectors.wrf_times import times_of
+from forebay.errors import NotFoundError
 from forebay.instance import InstanceLike
 
 __all__ = ["ForebayBackend", "follow"]
@@ -108,8 +110,8 @@ class ForebayBackend(BackendEntrypoint):
         decoders, opening = _split(options)
         table = StreamTable.read(filename_or_obj, instance, opening)
         dropped = _names(drop_variables)
-        groups = {""} | {group_of(name)[0] for name in (*table.arrays, *table.values)}
-        return {f"/{group}": _dataset(table, dropped, group, decoders) for group in sorted(groups)}
+        groups = _groups((*table.arrays, *table.values))
+        return {f"/{group}": _dataset(table, dropped, group, decoders, groups) for group in sorted(groups)}
 
     def open_datatree(
         self,
@@ -277,8 +279,19 @@ class _StreamVariable(xr.Variable):
         return super().chunk(*arguments, **options)
 
 
-def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders: Mapping[str, Any]) -> xr.Dataset:
-    wanted = None if group is None else group.strip("/")
+def _dataset(
+    table: StreamTable,
+    dropped: set[str],
+    group: str | None,
+    decoders: Mapping[str, Any],
+    beside: frozenset[str] = frozenset(),
+) -> xr.Dataset:
+    """The variables of a group, or all of them; in a tree with the groups ``beside``."""
+    wanted = None if group is None else path_of(group)
+    if wanted and wanted not in (groups := _groups((*table.arrays, *table.values, *table.left_out))):
+        raise NotFoundError(
+            f"no group {wanted}; {_listed(sorted(groups - {''}))}", f"stream {table.steps.stream.address}"
+        )
     variables: dict[Hashable, Any] = {}
     coordinates: dict[Hashable, Any] = {}
     left_out = dict(table.left_out)
@@ -287,6 +300,15 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
     says_which_are_constant = not table.attributes.keys().isdisjoint({"record_dimension", "constant_variables"})
     sizes = {"step": len(table.steps)}
     own_names, auxiliary = _shown_names(table, wanted)
+    first: dict[str, str] = {}
+    for name, own in list(own_names.items()):
+        # A hierarchy has one thing of a name.
+        if first.setdefault(own, name) != name:
+            left_out[name] = f"it has the same path as {first[own]!r}: open the stream without groups"
+            del own_names[name]
+        elif path_of(f"{wanted or ''}/{own}") in beside:
+            left_out[name] = "a group has its name: open the stream without groups"
+            del own_names[name]
     for name, array in table.arrays.items():
         own = own_names.get(name)
         if own is None or own in dropped:
@@ -351,6 +373,23 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
             found = decoded[shown]
             decoded[shown] = _StreamVariable(found.dims, found._data, found.attrs, found.encoding, fastpath=True)
     return xr.Dataset(decoded, attrs=attributes).set_coords(named.union(coordinates) & decoded.keys())
+
+
+def _groups(names: Iterable[str]) -> frozenset[str]:
+    """The groups that variables lie in, and those above them; the root is the empty name."""
+    groups = {""}
+    for name in names:
+        group = group_of(name)[0]
+        while group:
+            groups.add(group)
+            group = group_of(group)[0]
+    return frozenset(groups)
+
+
+def _listed(groups: list[str]) -> str:
+    if not groups:
+        return "the stream has no groups"
+    return f"it has {', '.join(groups[:3])}{f' and {len(groups) - 3} more' if len(groups) > 3 else ''}"
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:

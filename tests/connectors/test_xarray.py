@@ -109,6 +109,38 @@ def test_groups_become_a_tree(flow: str) -> None:
         assert list(mesh) == ["level"]
 
 
+@pytest.fixture
+def crossed(reservation: str) -> str:
+    """Names that are both a variable's and a group's, and two names of one path."""
+    address = f"{reservation}/crossed"
+    with forebay.open(address, mode="w") as stream, stream.step() as step:
+        step["E"] = 1.0
+        step["E/x"] = np.arange(3.0)
+        step["E/fine/x"] = np.arange(2.0)
+        step["/data/0/rho"] = 2.0
+        step["data//0/rho"] = 3.0
+    return address
+
+
+def test_variable_with_the_name_of_a_group_is_left_out_of_the_tree(crossed: str) -> None:
+    with xr.open_datatree(f"forebay://{crossed}", engine="forebay") as tree:
+        assert {"/", "/E", "/E/fine", "/data", "/data/0"} == set(tree.groups)
+        assert float(tree["data/0/rho"][0]) == 2.0
+        assert "E: a group has its name: open the stream without groups" in tree.attrs["forebay_left_out"]
+        left_out = tree["data/0"].attrs["forebay_left_out"]
+        assert "data//0/rho: it has the same path as '/data/0/rho': open the stream without groups" in left_out
+    with xr.open_dataset(f"forebay://{crossed}", engine="forebay") as dataset:
+        assert {"E", "E/x", "/data/0/rho", "data//0/rho"} <= set(dataset)
+
+
+def test_group_that_is_not_there_is_an_error_that_names_those_that_are(crossed: str, flow: str) -> None:
+    for group in ("mash", "E/x", "fine"):
+        with pytest.raises(forebay.NotFoundError, match=f"no group {group}; it has E, E/fine, data and 1 more"):
+            xr.open_dataset(f"forebay://{crossed}", engine="forebay", group=group)
+    for group in ("", "/", "data", "/E/fine/"):
+        xr.open_dataset(f"forebay://{crossed}", engine="forebay", group=group).close()
+
+
 def test_pickled_dataset_reads_in_another_place(flow: str, whole: np.ndarray) -> None:
     with xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False) as dataset:
         again = pickle.loads(pickle.dumps(dataset))
