@@ -352,7 +352,7 @@ def _dataset(
             else:
                 variables[own] = xr.Variable(("step",), values, value_attributes)
     steps = table.steps
-    commit_time = xr.Variable(("step",), steps.times_ns, COMMIT_TIME_ATTRIBUTES)
+    commit_time = _commit_time(steps.times_ns, decoders)
     time = variables.pop("time", None)
     if time is not None and time.dims != ("step",):
         variables["time"], time = time, None
@@ -373,6 +373,16 @@ def _dataset(
             found = decoded[shown]
             decoded[shown] = _StreamVariable(found.dims, found._data, found.attrs, found.encoding, fastpath=True)
     return xr.Dataset(decoded, attrs=attributes).set_coords(named.union(coordinates) & decoded.keys())
+
+
+def _commit_time(times_ns: NDArray[np.int64], decoders: Mapping[str, Any]) -> xr.Variable:
+    """When the steps committed. The options of decoding are for the stream's own times: cftime has no nanoseconds."""
+    variable = xr.Variable(("step",), times_ns, COMMIT_TIME_ATTRIBUTES)
+    decode = decoders.get("decode_times", True)
+    if decode is False or (isinstance(decode, Mapping) and decode.get("commit_time", True) is False):
+        return variable
+    decoded: xr.Variable = xr.conventions.decode_cf_variable("commit_time", variable)
+    return decoded
 
 
 def _groups(names: Iterable[str]) -> frozenset[str]:

@@ -348,6 +348,20 @@ def test_engine_and_store_decode_alike(conventional: str, options: dict[str, obj
             assert followed[1]["time"].values == dataset["time"].values[1]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"use_cftime": True}, {"decode_times": xr.coders.CFDatetimeCoder(use_cftime=True)}],
+    ids=["use_cftime", "coder"],
+)
+@pytest.mark.filterwarnings("ignore:Usage of 'use_cftime':FutureWarning")
+def test_calendars_are_for_the_stream_s_own_times(conventional: str, options: dict[str, object]) -> None:
+    cftime = pytest.importorskip("cftime")
+    with xr.open_dataset(f"forebay://{conventional}", engine="forebay", **options) as dataset:
+        assert dataset["time"].values[1] == cftime.DatetimeProlepticGregorian(2026, 1, 1, 0, 1)
+        with forebay.open(conventional) as stream:
+            assert dataset["commit_time"].values[1] == np.datetime64(stream[1].time_ns, "ns")
+
+
 def test_followed_steps_are_decoded_as_asked(conventional: str) -> None:
     first, _ = forebay.connectors.xarray.follow(
         conventional, timeout=seconds(60), mask_and_scale=False, decode_times=False
