@@ -199,8 +199,13 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
-        with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
-            shutil.copyfileobj(source, target)
+        with self.open(path1, "rb") as source:
+            # Opening the target to write would empty the source.
+            with suppress(FileNotFoundError), found_entry(self._place(path2)) as there:
+                if os.path.samestat(os.fstat(source.fileno()), there.stat()):
+                    raise shutil.SameFileError(f"{path1!r} and {path2!r} are the same file")
+            with self.open(path2, "wb") as target:
+                shutil.copyfileobj(source, target)
 
     def mv(self, path1: str, path2: str, recursive: bool = True, **options: Any) -> None:
         """Moves files or folders, also between reservations."""

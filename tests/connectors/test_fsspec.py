@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -120,6 +121,20 @@ def test_copy_and_move_go_from_one_reservation_to_another(reservation: str, othe
     files.mv(f"forebay://{reservation}/files/y", f"forebay://{other}/files/moved")
     assert files.cat_file(f"{other}/files/copies/y") == files.cat_file(f"{other}/files/moved") == reservation.encode()
     assert not files.exists(f"{reservation}/files/y")
+
+
+def test_copy_onto_itself_is_refused_and_empties_nothing(reservation: str, other: str) -> None:
+    files = fsspec.filesystem("forebay")
+    path = f"{reservation}/files/y"
+    with forebay.Admin() as admin:
+        folder = Path(admin.reservation(reservation).files_path)
+    (folder / "link").symlink_to("y")
+    for same in (path, f"forebay://{path}", f"{reservation}/files//y", f"{reservation}/files/link"):
+        with pytest.raises(shutil.SameFileError):
+            files.cp(path, same)
+        assert files.cat_file(path) == reservation.encode()
+    files.mv(path, path)
+    assert files.cat_file(path) == reservation.encode()
 
 
 @pytest.mark.parametrize("path", ["y", "", "{reservation}", "{reservation}/flow/y", "{reservation}/files"])
