@@ -301,12 +301,12 @@ def _dataset(
     sizes = {"step": len(table.steps)}
     own_names, auxiliary = _shown_names(table, wanted)
     first: dict[str, str] = {}
-    for name, own in list(own_names.items()):
+    for name, shown in list(own_names.items()):
         # A hierarchy has one thing of a name.
-        if first.setdefault(own, name) != name:
-            left_out[name] = f"it has the same path as {first[own]!r}: open the stream without groups"
+        if first.setdefault(shown, name) != name:
+            left_out[name] = f"it has the same path as {first[shown]!r}: open the stream without groups"
             del own_names[name]
-        elif path_of(f"{wanted or ''}/{own}") in beside:
+        elif path_of(f"{wanted or ''}/{shown}") in beside:
             left_out[name] = "a group has its name: open the stream without groups"
             del own_names[name]
     for name, array in table.arrays.items():
