@@ -75,6 +75,9 @@ def test_a_reservation_over_three_nodes(pool: CommandLineCluster) -> None:
     cluster.forebay(FAR, "create", "run1", "--servers", "3", "--capacity", "192MiB")
     listed = json.loads(cluster.forebay(2, "ls", "--json"))["reservations"]
     assert [info["name"] for info in listed] == ["run1"]
+    # What one server has left is not what the pool has.
+    assert "this server  " in cluster.forebay(2, "ls")
+    assert "`forebay servers` lists all" in cluster.forebay(2, "ls")
     for root in roots(cluster):
         assert len(list((root / "reservations").iterdir())) == 1
     with Ranks(on_nodes(cluster, (2, FAR)), "run1/flow") as writers:

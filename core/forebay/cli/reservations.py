@@ -61,17 +61,24 @@ def list_reservations(
         ),
         empty="There is no reservation yet; make one with `forebay create NAME --capacity 2GiB`.",
     )
-    free_bytes = server.pool_bytes - server.reserved_bytes
-    print_fields([("pool", f"{format_size(free_bytes)} of {format_size(server.pool_bytes)} not reserved")])
+    free = f"{format_size(server.pool_bytes - server.reserved_bytes)} of {format_size(server.pool_bytes)} not reserved"
+    if _is_in_pool():
+        print_fields([("this server", f"{free}; `forebay servers` lists all")])
+    else:
+        print_fields([("pool", free)])
+
+
+def _is_in_pool() -> bool:
+    """Whether other servers may have reservations, too."""
+    return bool(os.environ.get("FOREBAY_SERVER")) or os.path.exists(chosen_or_current().pool_directory)
 
 
 def _of_other_servers(known: Collection[str]) -> list[ReservationInfo]:
     """What other servers of a pool have for the caller; a note names those that are away."""
-    instance = chosen_or_current()
-    if not (os.environ.get("FOREBAY_SERVER") or os.path.exists(instance.pool_directory)):
+    if not _is_in_pool():
         return []
     try:
-        with ManagerClient(instance) as manager:
+        with ManagerClient(chosen_or_current()) as manager:
             there, away = manager.usable_reservations()
     except DisconnectedError as error:
         error_console().print(f"note: other servers are left out: {error.what}", markup=False, soft_wrap=True)
