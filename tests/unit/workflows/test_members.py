@@ -235,7 +235,7 @@ def test_one_that_ends_while_a_member_is_away_ends_there_when_it_is_back(pool: P
 def test_one_whose_home_is_away_is_not_ended_elsewhere(pool: Pool) -> None:
     row = create(pool)
     at(pool, row.server).away = True
-    with pytest.raises(DisconnectedError):
+    with pytest.raises(DisconnectedError, match="reservation wide is destroyed when that server is back"):
         pool.reservations.destroy("wide", force=False, by=OWNER)
     assert sum(names == ["wide"] for names in names_on(pool)) == 3
     at(pool, row.server).away = False

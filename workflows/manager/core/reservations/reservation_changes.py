@@ -130,6 +130,12 @@ class ReservationChanges:
             if doomed is not row:
                 self._database.put_reservation(replace(row, state=before, force=False))
             raise
+        except DisconnectedError as error:
+            if doomed is row:
+                raise
+            raise DisconnectedError(
+                f"{error.what}; reservation {row.name} is destroyed when that server is back", error.where
+            ) from None
         # Its home has decided: the others hold nothing that anybody could want.
         others = row.servers[1:]
         if others:
