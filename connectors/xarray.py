@@ -368,10 +368,10 @@ def _dataset(
     decoded, attributes, named = xr.conventions.decode_cf_variables(
         {**variables, **coordinates}, attributes, **decoders
     )
-    for shown, variable in variables.items():
+    for key, variable in variables.items():
         if isinstance(variable, _StreamVariable):
-            found = decoded[shown]
-            decoded[shown] = _StreamVariable(found.dims, found._data, found.attrs, found.encoding, fastpath=True)
+            found = decoded[key]
+            decoded[key] = _StreamVariable(found.dims, found._data, found.attrs, found.encoding, fastpath=True)
     return xr.Dataset(decoded, attrs=attributes).set_coords(named.union(coordinates) & decoded.keys())
 
 
