@@ -209,7 +209,8 @@ void ReaderGroup::enter(Followers& followers) {
   followers_ = &followers;
   if (returning_) return;
   turns_.begin();
-  if (!follow || (asked_.lists && followers.state().status == StreamStatus::ended)) take_list();
+  followed_at_open_ = follow && followers.state().status != StreamStatus::ended;
+  if (!follow || (asked_.lists && !followed_at_open_)) take_list();
   // A reader that does not follow was in the group for its Open; the next one of this name is another.
   if (!follow) registry_.groups().forget(*this);
   const Members members = members_;
@@ -245,6 +246,11 @@ void ReaderGroup::let_in(std::uint32_t rank, ReaderSession& session, std::uint64
 
 Result<wire::StepsAnswerT> ReaderGroup::list(ReaderSession& session, std::uint64_t first, std::uint32_t steps_max) {
   const auto member = find(session);
+  // Ranks that follow have no list of the Open, and may ask at any time for the steps that there are.
+  const bool follows_without = follow && (!session.asked().lists || followed_at_open_);
+  if (!list_ && follows_without && member != members_.end() && followers_ != nullptr) {
+    return followers_->list_steps(first, std::min(steps_max, list_page_max), this);
+  }
   if (!list_ || member == members_.end()) {
     return fail(
         ErrorCode::not_found,

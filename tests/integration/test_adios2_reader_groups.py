@@ -24,14 +24,15 @@ READER = """
     print("open", list(stream.available_variables()), flush=True)
     for line in sys.stdin:
         try:
-            status = stream.begin_step(timeout=float(line))
+            status = stream.begin_step(timeout=float(line.split()[0]))
         except RuntimeError as error:
             print(error, flush=True)
             continue
         if status != adios2.bindings.StepStatus.OK:
             print(str(status).rpartition(".")[2], flush=True)
             continue
-        print(stream.current_step(), int(stream.read("n")), flush=True)
+        facts = [stream.num_steps(), *map(int, stream.minmax("n"))] if line == "-1 facts\\n" else []
+        print(stream.current_step(), int(stream.read("n")), *facts, flush=True)
         stream.end_step()
     stream.close()
 """
@@ -109,6 +110,21 @@ def test_a_stream_that_has_ended_is_offered_to_all_or_to_none(reservation: str) 
             for rank in (first, second):
                 rank.tell("-1")
             assert first.line() == second.line() == expected
+
+
+@pytest.mark.parametrize("parameter", ["Run=coupled", "WaitForWriter=true", "Start=oldest"])
+def test_ranks_that_wait_for_a_writer_learn_how_many_steps_there_are(reservation: str, parameter: str) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, "w", run="before") as stream:
+        write(stream, 7)
+    with forebay.open(address, "w", run="coupled") as stream:
+        write(stream, 3, 4)
+        with reader(address, 0, parameter) as first, reader(address, 1, parameter) as second:
+            assert first.line() == second.line() == "open []"
+            for expected in ("0 3 2 3 3", "1 4 2 4 4"):
+                for rank in (first, second):
+                    rank.tell("-1 facts")
+                assert first.line() == second.line() == expected
 
 
 @pytest.mark.parametrize("parameter", ["Ranks=1", "StepDistributionMode=RoundRobin"])
