@@ -12,6 +12,7 @@ import adios2
 import numpy as np
 import pytest
 
+import forebay
 import forebay.adios2
 
 STEPS = 6
@@ -189,3 +190,27 @@ def test_two_readers_of_one_io_keep_their_blocks_apart(reservation: str) -> None
     readers[1].engine.close()
     assert readers[0].read("local", start=[0], count=[5], block_id=1).tolist() == [0, 1, 2, 3, 4]
     readers[0].engine.close()
+
+
+def test_blocks_of_a_step_are_asked_of_the_engine(both: Any) -> None:
+    stream, file = both
+    with stream("r", random_access=False) as mine, file("r") as theirs:
+        for reader in (mine, theirs):
+            reader.begin_step()
+        with pytest.raises(RuntimeError, match=r"use stream\.engine\.all_blocks_info"):
+            mine.all_blocks_info("always")
+        assert mine.engine.all_blocks_info("always")[0] == theirs.all_blocks_info("always")[0]
+        check_same(mine.read("always"), theirs.read("always"))
+
+
+def test_int8_of_numpy_is_char_whose_bytes_are_the_numbers(reservation: str) -> None:
+    numbers = np.array([-1, 0, 5, 127], np.int8)
+    with adios2.Stream(declare("Forebay", f"{reservation}/mask"), "mask", "w") as stream:
+        stream.begin_step()
+        stream.write("mask", numbers)
+        stream.end_step()
+    with forebay.open(f"{reservation}/mask") as native:
+        np.testing.assert_array_equal(native[0]["mask"][...].view("i1"), numbers)
+    with adios2.Stream(declare("Forebay", f"{reservation}/mask", random_access=False), "mask", "r") as stream:
+        stream.begin_step()
+        check_same(stream.read("mask"), numbers)
