@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "base/return_error.h"
 #include "base/system_error.h"
@@ -22,6 +24,14 @@ constexpr std::size_t receive_bytes = std::size_t{64} << 10;
 constexpr std::size_t receive_bytes_at_once_max = std::size_t{4} << 20;
 // A buffer that had to hold a longer message is given back when it is empty.
 constexpr std::size_t kept_buffer_bytes_max = std::size_t{256} << 10;
+
+// A connection that fails is lost, by whatever number the network says so (ETIMEDOUT, EHOSTUNREACH, ...). io_error is
+// what a disk says, which is final.
+tl::unexpected<Error> connection_error(int number, std::string action) {
+  auto failed = system_error(number, std::move(action));
+  if (failed.value().code == ErrorCode::io_error) failed.value().code = ErrorCode::disconnected;
+  return failed;
+}
 
 }  // namespace
 
@@ -59,7 +69,7 @@ Result<std::size_t> MessageSocket::send_some(std::span<const std::byte> first, s
     if (count >= 0) return static_cast<std::size_t>(count);
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
-    return system_error(errno, "cannot send to the peer");
+    return connection_error(errno, "cannot send to the peer");
   }
 }
 
@@ -142,7 +152,7 @@ Result<void> MessageSocket::receive() {
     if (count < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-      return system_error(errno, "cannot receive from the peer");
+      return connection_error(errno, "cannot receive from the peer");
     }
     received_.insert(received_.end(), chunk, chunk + count);
     for (cmsghdr* rights = CMSG_FIRSTHDR(&header); rights != nullptr; rights = CMSG_NXTHDR(&header, rights)) {

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace forebay::protocol {
@@ -49,6 +51,15 @@ TEST(MessageSocket, bodies_of_every_size_arrive_in_order) {
   }
   EXPECT_FALSE(pair.left->has_unsent());
   EXPECT_EQ(pair.left->unsent_bytes(), 0U);
+}
+
+// A socket without a connection fails with ENOTCONN, as a lost one may with ETIMEDOUT or EHOSTUNREACH.
+TEST(MessageSocket, a_failing_connection_is_no_failing_disk) {
+  MessageSocket alone(Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  const auto received = alone.receive();
+  ASSERT_FALSE(received);
+  EXPECT_EQ(received.error().code, ErrorCode::disconnected);
+  EXPECT_NE(received.error().what.find("cannot receive from the peer"), std::string::npos);
 }
 
 TEST(MessageSocket, descriptors_come_with_their_message) {
