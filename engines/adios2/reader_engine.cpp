@@ -283,9 +283,10 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
   find_core();
   if (random_access_) throw_misuse(doing("BeginStep of"), "with RandomAccess there are no steps to begin");
   if (step_) {
-    throw_misuse(doing("BeginStep of"),
-                 "BeginStep is called a second time without EndStep. ADIOS2's Python calls it in Stream.all_blocks_info: "
-                 "use stream.engine.all_blocks_info(name) there.");
+    throw_misuse(
+        doing("BeginStep of"),
+        "BeginStep is called a second time without EndStep. ADIOS2's Python calls it in Stream.all_blocks_info: "
+        "use stream.engine.all_blocks_info(name) there.");
   }
   if (mode != adios2::StepMode::Read) {
     throw std::invalid_argument("Forebay, " + doing("BeginStep of") + ": the stream is open for reading, not writing");

@@ -130,7 +130,7 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   Followers* followers_ = nullptr;  ///< of its stream, while it reads
   bool over_ = false;               ///< its Open has failed, or it has ended
   Deadline open_deadline_ = Deadline::never();
-  std::int64_t since_ns_ = 0;  ///< monotonic: when the first rank came (back)
+  std::int64_t since_ns_ = 0;      ///< monotonic: when the first rank came (back)
   bool followed_at_open_ = false;  ///< its stream had not ended then, so there is no list of the Open
   std::optional<std::vector<wire::StepSummary>> list_;
   std::optional<EventLoop::TimerId> forming_timer_;
