@@ -20,7 +20,7 @@ class ReadOnlyDict(dict[_K, _V]):
         raise TypeError("this is read-only; dict(...) makes a copy that can be changed")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self),)

@@ -319,7 +319,12 @@ def test_a_line_that_is_continued_for_ever_is_refused(begin: bytes) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["#dw jobdw capacity=1GiB", "# DW stage_out type=file", "#Fb stage_out stream=flow", "#bb create_persistent name=x"],
+    [
+        "#dw jobdw capacity=1GiB",
+        "# DW stage_out type=file",
+        "#Fb stage_out stream=flow",
+        "#bb create_persistent name=x",
+    ],
 )
 def test_what_slurm_takes_for_a_comment_is_no_directive_and_is_told(line: str) -> None:
     (mistake,) = find_mistakes(f"#!/bin/sh\n{line}\ntrue\n".encode())
@@ -330,7 +335,8 @@ def test_what_slurm_takes_for_a_comment_is_no_directive_and_is_told(line: str) -
     "line", ["##DW jobdw capacity=1GiB", "# The #DW lines below", "# dw is fast", "# DW: jobdw follows", "#DWELL"]
 )
 def test_other_comments_are_left_alone(line: str) -> None:
-    assert find_mistakes(f"#!/bin/sh\n{line}\n#DW jobdw type=scratch access_mode=striped capacity=1GiB\n".encode()) == []
+    directive = "#DW jobdw type=scratch access_mode=striped capacity=1GiB"
+    assert find_mistakes(f"#!/bin/sh\n{line}\n{directive}\n".encode()) == []
 
 
 def test_of_lines_that_slurm_ignores_a_thousand_are_told() -> None:
