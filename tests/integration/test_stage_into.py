@@ -180,6 +180,16 @@ def test_what_hdf5_cannot_hold_is_refused_and_bp5_holds_it(reservation: str, tmp
         assert [list(step.read("T")) for step in stream.steps()] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
+def test_what_is_refused_leaves_nothing_at_the_destination(reservation: str, tmp_path: Path) -> None:
+    address = f"{reservation}/crossed"
+    with forebay.open(address, "w") as stream, stream.step() as step:
+        step["a"] = np.arange(4.0)
+        step["a/b"] = np.arange(4.0)
+    with pytest.raises(UnsupportedError):
+        stage(StepsJob(address, str(tmp_path), into="run1.h5"))
+    assert [path.name for path in tmp_path.iterdir() if "run1.h5" in path.name] == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_that_the_stream_drops_meanwhile_are_in_the_output(reservation: str, tmp_path: Path, name: str) -> None:
     """A stage that was killed between has them; the stream need not keep them."""

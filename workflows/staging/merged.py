@@ -105,6 +105,11 @@ class _OneOutput:
                 if entries:
                     self._check_nothing_is_lost(entries)
                     self._merge(entries)
+            except ForebayError:
+                with contextlib.suppress(ForebayError, OSError):
+                    if not Receipt.load(self._folder).entries:  # no step was done: there is nothing to go on with
+                        publication.discard(self._hidden)
+                raise
             finally:
                 os.close(folder)
         for left in self._destination.directory.glob(f".{self._job.into}.*.steps"):
