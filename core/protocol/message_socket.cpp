@@ -25,11 +25,11 @@ constexpr std::size_t receive_bytes_at_once_max = std::size_t{4} << 20;
 // A buffer that had to hold a longer message is given back when it is empty.
 constexpr std::size_t kept_buffer_bytes_max = std::size_t{256} << 10;
 
-// A connection that fails is lost, by whatever number the network says so (ETIMEDOUT, EHOSTUNREACH, ...). io_error is
-// what a disk says, which is final.
+// A connection that fails is lost, by whatever number the network says so (ETIMEDOUT, EHOSTUNREACH, of a firewall
+// EPERM, ...). io_error is what a disk says, which is final.
 tl::unexpected<Error> connection_error(int number, std::string action) {
   auto failed = system_error(number, std::move(action));
-  if (failed.value().code == ErrorCode::io_error) failed.value().code = ErrorCode::disconnected;
+  if (failed.value().code != ErrorCode::busy) failed.value().code = ErrorCode::disconnected;
   return failed;
 }
 
