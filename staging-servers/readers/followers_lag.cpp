@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "readers/followers.h"
+#include "readers/reader_registry.h"
 #include "readers/reader_session.h"
 
 namespace forebay::server {
@@ -33,6 +34,7 @@ std::optional<ReaderLag> Followers::furthest_behind() const {
 void Followers::describe_waits(std::vector<StreamWait>& waits) const {
   writer_waits_.describe_waits(waits);
   for (const auto& [number, reader] : readers_) {
+    if (waits.size() >= waits_told_max) return;
     if (!reader->is_asking() || reader->closing()) continue;
     const std::uint64_t limit = taken_limit(*reader);
     // It may be one that others of its consumer have left to it.

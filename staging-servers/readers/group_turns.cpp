@@ -9,6 +9,12 @@
 #include "base/invariant.h"
 
 namespace forebay::server {
+namespace {
+
+/// So many ranks that have gone are passed over in search of those that are missing.
+constexpr std::size_t gone_passed_max = 64;
+
+}  // namespace
 
 void GroupTurns::begin() {
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) here_.emplace_hint(here_.end(), rank, Here{});
@@ -20,11 +26,11 @@ void GroupTurns::end(const Error& error) {
 
 bool GroupTurns::was_lost(std::uint32_t rank) const {
   const auto found = gone_.find(rank);
-  return found == gone_.end() ? others_lost_ && !is_here(rank) : found->second;
+  return found == gone_.end() ? others_lost_ && !is_here(rank) && !is_awaited(rank) : found->second;
 }
 
 std::uint32_t GroupTurns::awaited() const noexcept {
-  if (others_lost_) return 0;
+  if (others_lost_) return static_cast<std::uint32_t>(living_.size());
   return ranks_ - static_cast<std::uint32_t>(here_.size() + gone_.size());
 }
 
@@ -40,9 +46,12 @@ Result<std::vector<std::uint32_t>> GroupTurns::come_back(std::uint32_t rank, std
   if (!is_awaited(rank)) return fail(ErrorCode::protocol, fmt::format("rank {} is not expected back", rank));
   const bool first = here_.empty();
   here_.emplace(rank, Here{turn});
+  living_.erase(rank);
   // They were gone when the turn that it knows was decided: the others did not wait for them either.
   for (const std::uint32_t other : gone) {
-    if (is_awaited(other)) gone_.emplace(other, on_lost_ == OnReaderLost::go_on);
+    if (!is_awaited(other)) continue;
+    gone_.emplace(other, on_lost_ == OnReaderLost::go_on);
+    living_.erase(other);
   }
   const std::uint64_t least = turn < turn_ ? turn : turn_;
   const std::uint64_t most = turn < turn_ ? turn_ : turn;
@@ -70,6 +79,7 @@ void GroupTurns::join(std::uint32_t rank) {
 
 void GroupTurns::remove(std::uint32_t rank, bool lost) {
   here_.erase(rank);
+  living_.erase(rank);
   gone_.emplace(rank, lost);
   const auto asked = asked_.find(rank);
   if (asked == asked_.end()) return;
@@ -87,11 +97,15 @@ void GroupTurns::lose(std::uint32_t rank, const std::string& why) {
   end_by(rank, why);
 }
 
-void GroupTurns::lose_awaited(const std::string& why) {
-  if (awaited() == 0) return;
+void GroupTurns::lose_awaited(const std::string& why, const std::set<std::uint32_t>& living) {
+  std::set<std::uint32_t> kept;
+  for (const std::uint32_t rank : living)
+    if (is_awaited(rank)) kept.insert(rank);
+  if (awaited() == kept.size()) return;
   std::uint32_t first = 0;
-  while (!is_awaited(first)) ++first;
+  while (!is_awaited(first) || kept.contains(first)) ++first;
   others_lost_ = true;
+  living_ = std::move(kept);
   end_by(first, why);
 }
 
@@ -122,8 +136,18 @@ Result<GroupTurns::Asked> GroupTurns::ask(std::uint32_t rank, std::uint64_t turn
 
 std::vector<std::uint32_t> GroupTurns::missing(std::size_t count_max) const {
   std::vector<std::uint32_t> ranks;
-  for (std::uint32_t rank = 0; rank < ranks_ && ranks.size() < count_max; ++rank) {
-    if (!asked_.contains(rank) && (is_here(rank) || is_awaited(rank))) ranks.push_back(rank);
+  if (others_lost_ || awaited() == 0) {
+    for (auto here = here_.begin(); here != here_.end() && ranks.size() < count_max; ++here)
+      if (!asked_.contains(here->first)) ranks.push_back(here->first);
+    ranks.insert(ranks.end(), living_.begin(), living_.end());
+    std::ranges::sort(ranks);
+    if (ranks.size() > count_max) ranks.resize(count_max);
+    return ranks;
+  }
+  std::size_t passed = 0;
+  for (std::uint32_t rank = 0; rank < ranks_ && ranks.size() < count_max && passed < gone_passed_max; ++rank) {
+    if (is_awaited(rank) || (is_here(rank) && !asked_.contains(rank))) ranks.push_back(rank);
+    if (gone_.contains(rank)) ++passed;
   }
   return ranks;
 }
@@ -160,7 +184,10 @@ std::size_t GroupTurns::check() const {
   const auto about = [this](std::uint32_t rank, const char* what) {
     return fmt::format("reader group, turn {}: rank {} of {} {}", turn_, rank, ranks_, what);
   };
-  invariant(here_.size() + gone_.size() <= ranks_, [&] { return about(ranks_, "is one too many"); });
+  invariant(here_.size() + gone_.size() + living_.size() <= ranks_, [&] { return about(ranks_, "is one too many"); });
+  for (const std::uint32_t rank : living_)
+    invariant(rank < ranks_ && !here_.contains(rank) && !gone_.contains(rank),
+              [&, which = rank] { return about(which, "is awaited and is not away"); });
   for (const auto& [rank, here] : here_) {
     invariant(rank < ranks_, [&] { return about(rank, "is there"); });
     invariant(!gone_.contains(rank), [&] { return about(rank, "is there and gone"); });

@@ -49,7 +49,8 @@ class GroupTurns {
   bool was_lost(std::uint32_t rank) const;
   /// Is it expected back after a restart of the server?
   bool is_awaited(std::uint32_t rank) const {
-    return !others_lost_ && rank < ranks_ && !is_here(rank) && !gone_.contains(rank);
+    if (others_lost_) return living_.contains(rank);
+    return rank < ranks_ && !is_here(rank) && !gone_.contains(rank);
   }
   /// How many are.
   std::uint32_t awaited() const noexcept;
@@ -68,8 +69,8 @@ class GroupTurns {
   /// It is gone without a close; `why`: for people, as the end of "rank 1 of 2 …". The group ends, unless it goes on
   /// without.
   void lose(std::uint32_t rank, const std::string& why);
-  /// The same of all that are awaited.
-  void lose_awaited(const std::string& why);
+  /// The same of all that are awaited, without those that still live. Takes no memory for them.
+  void lose_awaited(const std::string& why, const std::set<std::uint32_t>& living = {});
 
   enum class Asked {
     waits,     ///< for the others
@@ -77,7 +78,8 @@ class GroupTurns {
   };
   /// A rank asks for a turn. Errors: protocol (not its next turn, or it has asked already), group_broken (has ended).
   Result<Asked> ask(std::uint32_t rank, std::uint64_t turn, std::int64_t timeout_ms);
-  /// Those that have not asked although they are there, and those that are awaited. At most `count_max` of them.
+  /// Those that have not asked although they are there, and those that are awaited: the first `count_max` of them,
+  /// fewer if many before them have gone. A group may say that it has a million ranks, of which not all are looked at.
   std::vector<std::uint32_t> missing(std::size_t count_max) const;
   /// Those that are there and have not asked.
   std::vector<std::uint32_t> late() const;
@@ -115,7 +117,8 @@ class GroupTurns {
   std::map<std::uint32_t, std::int64_t> asked_;  ///< timeouts, by rank
   std::multiset<std::int64_t> timeouts_;         ///< of those, without the endless ones
   std::map<std::uint32_t, bool> gone_;           ///< by rank: was it lost?
-  bool others_lost_ = false;                     ///< all that are neither here nor among those
+  bool others_lost_ = false;                     ///< all that are neither here, nor among those, nor in living_
+  std::set<std::uint32_t> living_;               ///< those that are awaited then
 };
 
 }  // namespace forebay::server

@@ -66,6 +66,7 @@ std::string ReaderGroup::describe_wait(const std::string& step) const {
   const auto missing = turns_.missing(missing_listed_max + 1);
   for (std::size_t i = 0; i < std::min(missing.size(), missing_listed_max); ++i)
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(missing[i]);
+  if (ranks.empty()) ranks = "after many that have gone";
   if (missing.size() > missing_listed_max) ranks += " and more";
   return fmt::format("rank{} {} to {}", missing.size() == 1 ? "" : "s", ranks,
                      turns_.awaited() > 0 ? "come back after a restart of the server" : "ask for the next step");

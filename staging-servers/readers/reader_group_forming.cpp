@@ -336,10 +336,7 @@ void ReaderGroup::look_for_absent() {
   if (turns_.awaited() > living.size() && monotonic_ns() - since_ns_ >= grace_ms * 1'000'000) {
     const std::string why = fmt::format("did not come back within {} s after a restart of the server",
                                         static_cast<double>(grace_ms) / 1000);
-    if (living.empty()) turns_.lose_awaited(why);
-    for (std::uint32_t rank = 0; rank < turns_.ranks() && turns_.awaited() > living.size(); ++rank) {
-      if (turns_.is_awaited(rank) && !living.contains(rank)) lose(rank, why);
-    }
+    turns_.lose_awaited(why, living);
     any_lost = true;
   }
   if (turns_.awaited() > 0 && !turns_.ended())

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -372,6 +374,37 @@ TEST(GroupTurnsTest, a_turn_is_complete_when_the_last_rank_has_asked) {
   EXPECT_TRUE(turns.is_idle());
   EXPECT_FALSE(turns.ask(1, 1, 0)) << "it has the answer";
   EXPECT_FALSE(turns.ask(1, 3, 0));
+}
+
+// Who opens says how many ranks there are. To look at each of these would keep the server's loop for minutes.
+TEST(GroupTurnsTest, ranks_that_never_came_are_not_looked_at_one_by_one) {
+  constexpr std::uint32_t ranks = std::numeric_limits<std::uint32_t>::max();
+  GroupTurns turns(ranks, OnReaderLost::go_on);
+  ASSERT_TRUE(turns.come_back(0, 0, {}, {}));
+  ASSERT_TRUE(turns.come_back(7, 0, {}, {}));
+  turns.lose_awaited("did not come back", {5, 7});
+  EXPECT_EQ(turns.awaited(), 1U) << "rank 5 still lives";
+  EXPECT_EQ(turns.gone_count(), 0U) << "the others take no memory";
+  EXPECT_TRUE(turns.was_lost(6));
+  EXPECT_FALSE(turns.was_lost(5));
+  ASSERT_TRUE(turns.ask(0, 1, -1));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(turns.missing(17), (std::vector<std::uint32_t>{5, 7}));
+  ASSERT_TRUE(turns.come_back(5, 0, {}, {}));
+  EXPECT_EQ(turns.awaited(), 0U);
+  EXPECT_FALSE(turns.is_awaited(6)) << "it is lost for good";
+  turns.leave(5);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(turns.missing(17), std::vector<std::uint32_t>{7});
+  ASSERT_TRUE(turns.ask(7, 1, -1));
+  EXPECT_TRUE(turns.is_complete());
+  turns.check();
+}
+
+TEST(GroupTurnsTest, few_of_many_ranks_that_have_gone_are_passed_over_to_find_missing_ones) {
+  std::vector<std::uint32_t> gone(65536);
+  std::iota(gone.begin(), gone.end(), 2);
+  GroupTurns turns(100'000, OnReaderLost::go_on);
+  ASSERT_TRUE(turns.come_back(0, 0, {}, gone));
+  EXPECT_EQ(turns.missing(17), (std::vector<std::uint32_t>{0, 1}));
 }
 
 TEST(GroupTurnsTest, a_rank_that_missed_the_last_answer_gets_it_again) {
