@@ -69,6 +69,18 @@ Result<void> Connection::watch() {
   return loop_.watch(socket_.descriptor(), EPOLLIN | EPOLLRDHUP, [this](std::uint32_t events) { on_events(events); });
 }
 
+void Connection::watch_again() {
+  // Nobody is told again of what waits for its turn: thousands of connections of one user would be before others.
+  const std::uint32_t readable = waits_for_turn_ ? 0U : EPOLLIN | EPOLLRDHUP;
+  loop_.change(socket_.descriptor(), readable | (watching_writable_ ? EPOLLOUT : 0U));
+}
+
+void Connection::wait_for_turn() {
+  waits_for_turn_ = true;
+  host_.turns().wait(*this);
+  watch_again();
+}
+
 Connection::Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket, Peer peer)
     : loop_(loop), host_(host), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
 
@@ -99,7 +111,7 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
   count_unread();
   if (socket_.has_unsent() && !watching_writable_ && !closing_) {
     watching_writable_ = true;
-    loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+    watch_again();
   }
 }
 
@@ -181,7 +193,7 @@ void Connection::on_events(std::uint32_t events) {
     count_unread();
     if (*flushed && watching_writable_) {
       watching_writable_ = false;
-      loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP);
+      watch_again();
     }
   }
   if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receive();
@@ -200,6 +212,14 @@ void Connection::receive_rest() {
 void Connection::go_on() {
   waits_for_turn_ = false;
   receive(Turn::its_own);
+  if (!waits_for_turn_ && !closing_) watch_again();
+}
+
+bool Connection::comes_later(Turn turn, bool first) const {
+  const UserTurns& turns = host_.turns();
+  // A local hello costs nothing. To answer a remote one takes as long as many requests: strangers are one user.
+  return turn == Turn::none && (greeted_ || is_remote()) &&
+         (turns.is_waiting(peer_.uid) || (first && turns.has_spent(peer_.uid)));
 }
 
 bool Connection::handle_received(Turn turn, std::int64_t until_ns) {
@@ -207,12 +227,8 @@ bool Connection::handle_received(Turn turn, std::int64_t until_ns) {
   for (bool first = true; !closing_; first = false) {
     if (!next_message_) next_message_ = socket_.pop();
     if (!next_message_) return true;
-    const UserTurns& turns = host_.turns();
-    // A local hello costs nothing. To answer a remote one takes as long as many requests: strangers are one user.
-    const bool comes_later = turn == Turn::none && (greeted_ || is_remote()) &&
-                             (turns.is_waiting(peer_.uid) || (first && turns.has_spent(peer_.uid)));
     const bool is_over = !first && monotonic_ns() >= until_ns;
-    if (turn != Turn::last && (comes_later || is_over)) return false;
+    if (turn != Turn::last && (comes_later(turn, first) || is_over)) return false;
     fail_point("server.message.received");
     dispatch(*std::exchange(next_message_, std::nullopt));
   }
@@ -221,6 +237,10 @@ bool Connection::handle_received(Turn turn, std::int64_t until_ns) {
 
 void Connection::receive(Turn turn) {
   if (closing_ || (waits_for_turn_ && turn != Turn::last)) return;
+  if (comes_later(turn, true)) {
+    wait_for_turn();
+    return;
+  }
   const uid_t user = peer_.uid;  // a proof changes it
   const std::int64_t begun_ns = monotonic_ns();
   const auto received = socket_.receive();
@@ -231,8 +251,7 @@ void Connection::receive(Turn turn) {
   const bool breaks_protocol = !received && received.error().code == ErrorCode::protocol;
   // Who breaks it does not wait: the descriptors that it sent would stay open meanwhile.
   if (!handled && !closing_ && !breaks_protocol) {
-    waits_for_turn_ = true;
-    host_.turns().wait(*this);
+    wait_for_turn();
     return;
   }
   if (received || closing_) return;

@@ -180,6 +180,12 @@ class Connection {
   void dispatch(protocol::Message message);
   void greet(const protocol::Message& message);
   Result<void> watch();
+  /// As far as it is to be told of what comes, and may be sent.
+  void watch_again();
+  /// Is what has come to be dealt with after what others of its user have said?
+  bool comes_later(Turn turn, bool first) const;
+  /// Nothing is read meanwhile.
+  void wait_for_turn();
   // connection_remote.cpp
   void greet_remote(const protocol::Message& message);
   void refuse_remote(std::uint32_t request, const Error& error);

@@ -114,7 +114,8 @@ void EventLoop::run_posted() {
 void EventLoop::run() {
   runner_ = std::this_thread::get_id();
   running_ = true;
-  std::array<epoll_event, 64> events{};
+  // The kernel tells of who came first: so many of one user's connections are before another user's.
+  std::array<epoll_event, 1024> events{};
   while (running_) {
     const int count = wait(events);
     ++turn_;

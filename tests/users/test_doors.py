@@ -266,6 +266,59 @@ def test_long_requests_on_many_connections_hold_nobody_up(users: Users, server: 
             os.kill(server.pid, signal.SIGCONT)
 
 
+def test_short_requests_on_thousands_of_connections_hold_nobody_up(users: Users, server: Instance) -> None:
+    """All are there before another user asks something, and the kernel tells the server of them first."""
+    eve, bob = users("eve"), users("bob")
+    server.create("eves", "16MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    socket = server.socket()
+    count = 3000
+
+    def attack(tell: Tell) -> None:
+        hello, query = recorded(socket, lambda admin: admin.reservation("eves"))
+        clients = []
+        for _ in range(count):
+            clients.append(RawClient(socket))
+            clients[-1].send(hello)
+            clients[-1].answers(1)
+        tell("connected")
+        os.read(go_on, 1)
+        for client in clients:
+            client.send(query * 4)
+        tell("asked")
+        os.read(look, 1)
+        tell(sum(client.answers_so_far() for client in clients))
+
+    def ask(tell: Tell) -> None:
+        hello, query = recorded(socket, lambda admin: admin.reservations())
+        client = RawClient(socket)
+        client.send(hello)
+        client.answers(1)
+        tell("connected")
+        os.read(ask_now, 1)
+        client.send(query)
+        tell("asked")
+        tell(len(client.answers(1)))
+
+    go_on, let_go_on = os.pipe()
+    look, let_look = os.pipe()
+    ask_now, let_ask = os.pipe()
+    with eve.child(attack) as attacker, bob.child(ask) as asker:
+        assert [attacker.next(), asker.next()] == ["connected", "connected"]
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            os.write(let_go_on, b"x")
+            assert attacker.next() == "asked"
+            os.write(let_ask, b"x")
+            assert asker.next() == "asked"
+            os.kill(server.pid, signal.SIGCONT)
+            assert asker.next() == 1
+            os.kill(server.pid, signal.SIGSTOP)
+            os.write(let_look, b"x")
+            assert attacker.next() < count
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+
+
 def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server: Instance) -> None:
     bob, eve = users("bob"), users("eve")
     server.create("bobs", "16MiB", owner_uid=bob.uid, owner_gid=bob.gid)
