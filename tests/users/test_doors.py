@@ -20,7 +20,7 @@ from tests.support.ports import free_ports
 from tests.support.raw_client import HELLO, RawClient, header, recorded
 from tests.support.staging_server import StagingServer, StartError
 from tests.support.time_limits import seconds
-from tests.support.users import Users
+from tests.support.users import User, Users
 
 Tell = Callable[[Any], None]
 MIB = 1 << 20
@@ -209,33 +209,25 @@ def test_a_packet_of_queries_over_many_files_holds_nobody_up(users: Users, serve
         assert attacker.next() < queries / 5
 
 
-def test_long_requests_on_many_connections_hold_nobody_up(users: Users, server: Instance) -> None:
-    """Each takes the loop for longer than a turn, and all are there before another user asks something."""
-    eve, bob = users("eve"), users("bob")
-    server.create("eves", "16MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+def _answered_before_another(
+    eve: User, bob: User, server: Instance, prepare: Callable[[], list[RawClient]], ask: Callable[[RawClient], object]
+) -> int:
+    """How many answers eve's clients have when bob has one. All of them are there before bob asks, and the kernel tells
+    the server of them first.
+    """
     socket = server.socket()
-    count = 30
 
     def attack(tell: Tell) -> None:
-        with forebay.open("eves/flow", "w", instance=socket, rank=0, ranks=1) as stream, stream.step() as step:
-            step["T"] = np.zeros(10)
-        hello, long = recorded(socket, lambda admin: admin.set_precious("eves/flow", [0] * 500_000))
-        clients = [RawClient(socket) for _ in range(count)]
-        for client in clients:
-            client.send(hello)
-            client.answers(1)
-            sent = 0
-            while sent < len(long) - 1:
-                sent += client.send(long[sent:-1])
+        clients = prepare()
         tell("prepared")
         os.read(go_on, 1)
         for client in clients:
-            client.send(long[-1:])
+            ask(client)
         tell("asked")
         os.read(look, 1)
         tell(sum(client.answers_so_far() for client in clients))
 
-    def ask(tell: Tell) -> None:
+    def ask_once(tell: Tell) -> None:
         hello, query = recorded(socket, lambda admin: admin.reservations())
         client = RawClient(socket)
         client.send(hello)
@@ -249,7 +241,7 @@ def test_long_requests_on_many_connections_hold_nobody_up(users: Users, server: 
     go_on, let_go_on = os.pipe()
     look, let_look = os.pipe()
     ask_now, let_ask = os.pipe()
-    with eve.child(attack) as attacker, bob.child(ask) as asker:
+    with eve.child(attack) as attacker, bob.child(ask_once) as asker:
         assert [attacker.next(), asker.next()] == ["prepared", "connected"]
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -261,62 +253,54 @@ def test_long_requests_on_many_connections_hold_nobody_up(users: Users, server: 
             assert asker.next() == 1
             os.kill(server.pid, signal.SIGSTOP)
             os.write(let_look, b"x")
-            assert attacker.next() < count / 2
+            return int(attacker.next())
         finally:
             os.kill(server.pid, signal.SIGCONT)
 
 
+def test_long_requests_on_many_connections_hold_nobody_up(users: Users, server: Instance) -> None:
+    """Each takes the loop for longer than a turn."""
+    eve, bob = users("eve"), users("bob")
+    server.create("eves", "16MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    socket = server.socket()
+    count = 30
+    last: list[bytes] = []
+
+    def prepare() -> list[RawClient]:
+        with forebay.open("eves/flow", "w", instance=socket, rank=0, ranks=1) as stream, stream.step() as step:
+            step["T"] = np.zeros(10)
+        hello, long = recorded(socket, lambda admin: admin.set_precious("eves/flow", [0] * 500_000))
+        last.append(long[-1:])
+        clients = [RawClient(socket) for _ in range(count)]
+        for client in clients:
+            client.send(hello)
+            client.answers(1)
+            sent = 0
+            while sent < len(long) - 1:
+                sent += client.send(long[sent:-1])
+        return clients
+
+    assert _answered_before_another(eve, bob, server, prepare, lambda client: client.send(last[0])) < count / 2
+
+
 def test_short_requests_on_thousands_of_connections_hold_nobody_up(users: Users, server: Instance) -> None:
-    """All are there before another user asks something, and the kernel tells the server of them first."""
     eve, bob = users("eve"), users("bob")
     server.create("eves", "16MiB", owner_uid=eve.uid, owner_gid=eve.gid)
     socket = server.socket()
     count = 3000
+    queries: list[bytes] = []
 
-    def attack(tell: Tell) -> None:
+    def prepare() -> list[RawClient]:
         hello, query = recorded(socket, lambda admin: admin.reservation("eves"))
+        queries.append(query * 4)
         clients = []
         for _ in range(count):
             clients.append(RawClient(socket))
             clients[-1].send(hello)
             clients[-1].answers(1)
-        tell("connected")
-        os.read(go_on, 1)
-        for client in clients:
-            client.send(query * 4)
-        tell("asked")
-        os.read(look, 1)
-        tell(sum(client.answers_so_far() for client in clients))
+        return clients
 
-    def ask(tell: Tell) -> None:
-        hello, query = recorded(socket, lambda admin: admin.reservations())
-        client = RawClient(socket)
-        client.send(hello)
-        client.answers(1)
-        tell("connected")
-        os.read(ask_now, 1)
-        client.send(query)
-        tell("asked")
-        tell(len(client.answers(1)))
-
-    go_on, let_go_on = os.pipe()
-    look, let_look = os.pipe()
-    ask_now, let_ask = os.pipe()
-    with eve.child(attack) as attacker, bob.child(ask) as asker:
-        assert [attacker.next(), asker.next()] == ["connected", "connected"]
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
-            os.write(let_go_on, b"x")
-            assert attacker.next() == "asked"
-            os.write(let_ask, b"x")
-            assert asker.next() == "asked"
-            os.kill(server.pid, signal.SIGCONT)
-            assert asker.next() == 1
-            os.kill(server.pid, signal.SIGSTOP)
-            os.write(let_look, b"x")
-            assert attacker.next() < count
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
+    assert _answered_before_another(eve, bob, server, prepare, lambda client: client.send(queries[0])) < count
 
 
 def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server: Instance) -> None:
