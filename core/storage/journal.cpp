@@ -27,7 +27,8 @@ static_assert(static_cast<int>(RecordType::checkpoint) == 1 && static_cast<int>(
               static_cast<int>(RecordType::steps_staged) == 9 && static_cast<int>(RecordType::cursor_moved) == 10 &&
               static_cast<int>(RecordType::cursor_removed) == 11 && static_cast<int>(RecordType::retention_set) == 12 &&
               static_cast<int>(RecordType::precious_set) == 13 && static_cast<int>(RecordType::stream_failed) == 14 &&
-              static_cast<int>(RecordType::rank_closed) == 15 && static_cast<int>(RecordType::segments_left) == 16);
+              static_cast<int>(RecordType::rank_closed) == 15 && static_cast<int>(RecordType::segments_left) == 16 &&
+              static_cast<int>(RecordType::steps_lost) == 17);
 
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t room_bytes_min = std::uint64_t{64} << 10;
@@ -47,6 +48,7 @@ bool may_take_reserve(RecordType type) noexcept {
   switch (type) {
     case RecordType::steps_dropped:
     case RecordType::steps_withdrawn:
+    case RecordType::steps_lost:
     case RecordType::group_ended:
     case RecordType::rank_closed:
     case RecordType::durable_to:

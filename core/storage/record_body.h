@@ -82,6 +82,8 @@ inline constexpr journal::RecordType record_type_of<journal::RankClosedT> = jour
 template <>
 inline constexpr journal::RecordType record_type_of<journal::SegmentsLeftT> = journal::RecordType::segments_left;
 template <>
+inline constexpr journal::RecordType record_type_of<journal::StepsLostT> = journal::RecordType::steps_lost;
+template <>
 inline constexpr journal::RecordType record_type_of<journal::StreamFailedT> = journal::RecordType::stream_failed;
 
 }  // namespace forebay::storage

@@ -30,7 +30,8 @@ Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept, std::shared
   } else if (!receipt || *receipt != kept->receipt) {
     receipt = std::make_shared<const std::string>(std::move(kept->receipt));
   }
-  return StepState{.committed = std::move(*kept->committed), .staged = kept->staged, .receipt = receipt};
+  return StepState{
+      .committed = std::move(*kept->committed), .staged = kept->staged, .lost = kept->lost, .receipt = receipt};
 }
 
 /// At least what the step takes in a checkpoint.
@@ -57,7 +58,7 @@ KeptSteps pack_steps(flatbuffers::FlatBufferBuilder& builder, const Steps& steps
     const auto committed = journal::StepCommitted::Pack(builder, &step.committed);
     const auto receipt =
         step.receipt ? builder.CreateString(*step.receipt) : flatbuffers::Offset<flatbuffers::String>();
-    packed.push_back(journal::CreateKeptStep(builder, committed, step.staged, receipt));
+    packed.push_back(journal::CreateKeptStep(builder, committed, step.staged, receipt, step.lost));
   }
   return builder.CreateVector(packed);
 }
@@ -201,7 +202,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   for (auto& kept : record.steps) {
     ASSIGN_OR_RETURN(auto step, step_of(kept, receipt));
     const std::uint64_t number = step.committed.step;
-    if (number >= loaded.next_step || step.committed.epoch > loaded.epoch)
+    if (number >= loaded.next_step || step.committed.epoch > loaded.epoch || step.lost)
       return bad_checkpoint("step " + std::to_string(number) + " does not exist yet");
     if (!loaded.steps.empty() && loaded.steps.rbegin()->first >= number)
       return bad_checkpoint("steps are not in order at " + std::to_string(number));
@@ -210,7 +211,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   for (auto& kept : record.retired) {
     ASSIGN_OR_RETURN(auto step, step_of(kept, receipt));
     const std::pair key(step.committed.epoch, step.committed.step);
-    if (key.first >= loaded.epoch)
+    if (key.first > loaded.epoch || (key.first == loaded.epoch && !step.lost))
       return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn from the current epoch");
     if (!loaded.retired.emplace(key, std::move(step)).second)
       return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn twice");

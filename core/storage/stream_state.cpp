@@ -77,6 +77,8 @@ Result<void> StreamState::apply(RecordType type, std::span<const std::byte> body
         return apply_body<journal::RankClosedT>(*this, body);
       case RecordType::segments_left:
         return apply_body<journal::SegmentsLeftT>(*this, body);
+      case RecordType::steps_lost:
+        return apply_body<journal::StepsLostT>(*this, body);
       case RecordType::none:
         break;
     }
@@ -205,6 +207,28 @@ Result<void> StreamState::apply(const journal::StepsDroppedT& record) {
   }
   for (const journal::StepRange& range : record.ranges)
     steps.erase(steps.lower_bound(range.first()), steps.upper_bound(range.last()));
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::StepsLostT& record) {
+  const auto find_kept = [this](const journal::StepKey& key) {
+    const auto kept = steps.find(key.step());
+    return kept == steps.end() || kept->second.committed.epoch == key.epoch() ? kept : steps.end();
+  };
+  for (const journal::StepKey& key : record.steps) {
+    if (find_kept(key) == steps.end() && !retired.contains({key.epoch(), key.step()})) {
+      return contradiction("step " + std::to_string(key.step()) + " of epoch " + std::to_string(key.epoch()) +
+                           " is lost, but does not exist");
+    }
+  }
+  for (const journal::StepKey& key : record.steps) {
+    const auto kept = find_kept(key);
+    if (kept != steps.end()) {
+      retired.insert_or_assign({key.epoch(), key.step()}, std::move(kept->second));
+      steps.erase(kept);
+    }
+    retired.at({key.epoch(), key.step()}).lost = true;
+  }
   return {};
 }
 

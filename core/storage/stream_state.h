@@ -24,6 +24,7 @@ namespace forebay::storage {
 struct StepState {
   journal::StepCommittedT committed;  ///< number, epoch, time, parts with their extents
   bool staged = false;
+  bool lost = false;                           ///< bytes of it are gone; a lost step is retired
   std::shared_ptr<const std::string> receipt;  ///< null: none. All steps of one share the text
   bool precious() const noexcept { return committed.precious && !staged; }
 };
@@ -63,6 +64,7 @@ class StreamState {
   Result<void> apply(const journal::StreamFailedT& record);
   Result<void> apply(const journal::RankClosedT& record);
   Result<void> apply(const journal::SegmentsLeftT& record);
+  Result<void> apply(const journal::StepsLostT& record);
   /// Replaces the whole state. Move it in: it may hold many steps.
   Result<void> apply(journal::CheckpointT record);
 

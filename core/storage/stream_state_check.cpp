@@ -37,7 +37,7 @@ std::size_t StreamState::check() const {
   }
   for (const auto& [key, step] : retired) {
     items += check_step(*this, key.second, step);
-    invariant(step.committed.epoch == key.first && key.first < epoch,
+    invariant(step.committed.epoch == key.first && (key.first < epoch || (step.lost && key.first == epoch)),
               [&] { return about("a step of the present epoch counts as withdrawn"); });
   }
   invariant(closed_ranks.empty() || (group && *closed_ranks.rbegin() < group->ranks),

@@ -347,13 +347,15 @@ Result<void> Followers::get_step(ReaderSession& session, const Follower& reader,
                 where);
   }
   if (const auto held = state_.retired.find({epoch, number}); held != state_.retired.end()) {
+    RETURN_IF_ERROR(check_not_lost(held->first));
     deliver(session, request, held->second, {});
     return {};
   }
   if (found == state_.steps.end()) {
     if (number < state_.next_step) {
       return fail(ErrorCode::step_gone,
-                  "the step is no longer kept: retention dropped it, or it was withdrawn; list the steps that are kept",
+                  "the step is no longer kept: retention dropped it, it was withdrawn, or it went with a member of the "
+                  "reservation; list the steps that are kept",
                   where);
     }
     return fail(ErrorCode::not_found,
@@ -385,12 +387,18 @@ Result<void> Followers::check(const StepKey& key) const {
 }
 
 Result<void> Followers::check_not_lost(const StepKey& key) const {
+  const std::string where = fmt::format("stream {}, step {}", stream_.path(), key.second);
+  if (const auto held = state_.retired.find(key); held != state_.retired.end() && held->second.lost) {
+    return fail(ErrorCode::step_gone,
+                fmt::format("step {} is lost: bytes of it are gone with a member of the reservation", key.second),
+                where);
+  }
   if (key.second < state_.durable_next || space_.segments().others() == nullptr) return {};
   const auto found = state_.steps.find(key.second);
   if (found == state_.steps.end() || found->second.committed.epoch != key.first) return {};
   const auto absence = absence_of(space_.segments().others(), found->second.committed, state_.durable_next);
   if (!absence || !absence->is_lost) return {};
-  return fail(ErrorCode::step_gone, absence->what, fmt::format("stream {}, step {}", stream_.path(), key.second));
+  return fail(ErrorCode::step_gone, absence->what, where);
 }
 
 Result<void> Followers::move_cursor(Follower& reader, const wire::CursorMoveT& move) {

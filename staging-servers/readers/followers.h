@@ -101,7 +101,8 @@ class Followers {
   const storage::StepState* find_step(const StepKey& key) const;
   /// Is the step still the one that was read?
   Result<void> check(const StepKey& key) const;
-  /// step_gone if bytes of the step went with a member's power: it stays only until nobody holds it any more.
+  /// step_gone if bytes of the step are lost, with a member's power or with its newer copy: it stays only until nobody
+  /// holds it any more.
   Result<void> check_not_lost(const StepKey& key) const;
   /// StepPins::pin_for_writer() for the reader with this number.
   Result<void> pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key);

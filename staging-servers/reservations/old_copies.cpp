@@ -50,7 +50,8 @@ std::vector<StepToRead> OldCopies::steps_on(std::uint16_t member) {
     };
     for (const auto& [number, step] : stream->state().steps) add(step);
     // Those that were withdrawn are read on by who holds them.
-    for (const auto& [key, step] : stream->state().retired) add(step);
+    for (const auto& [key, step] : stream->state().retired)
+      if (!step.lost) add(step);
   }
   return found;
 }
@@ -116,7 +117,7 @@ bool OldCopies::lose(std::uint16_t member, Check& check) {
     }
   }
   if (check.lost.empty()) return true;
-  wait(member, check, "a reader holds a step that is not what it was, or its stream cannot drop it");
+  wait(member, check, "the journal of a stream cannot say that a step is lost");
   return false;
 }
 

@@ -46,7 +46,7 @@ class OldCopies {
   void read(std::uint16_t member, Check& check);
   void take(Check& check, const StepToRead& step, const StepRead& found);
   void all_read(std::uint16_t member, Check& check);
-  /// False while somebody holds one of them.
+  /// False while a journal does not take it down.
   bool lose(std::uint16_t member, Check& check);
   void wait(std::uint16_t member, Check& check, const std::string& why);
 

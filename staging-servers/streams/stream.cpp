@@ -71,13 +71,7 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
   RETURN_IF_ERROR(record(type, std::move(change)));
   fail_point("server.withdraw.after_append");
   flusher_.rewind(first);
-  for (const StepKey& key : gone) {
-    if (followers_.pins().is_pinned(key)) continue;
-    const auto found = state_.retired.find(key);
-    if (found == state_.retired.end()) continue;
-    free_step(found->second, durable_before);
-    state_.retire_done(key.first, key.second);
-  }
+  free_unheld(gone, durable_before);
   follow_held_sets(durable_before);
   followers_.rewound(first);
   space_.segments().lines.info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);

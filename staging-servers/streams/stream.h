@@ -145,12 +145,11 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
 
-  /// Steps that were not durable and have a part on one of these members, whose storage is another one since, are lost.
-  /// They are dropped; false if there were none.
+  /// Steps that were not durable and have a part on one of these members, whose storage is another one since, are lost;
+  /// false if there were none. What readers hold of them stays as it is, and counts as lost.
   bool lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnations);
 
-  /// The same for these steps, each with the reason, durable or not. False while one of them has to stay: somebody
-  /// holds it, or the journal takes no record.
+  /// The same for these steps, each with the reason, durable or not. False if the journal takes no record.
   bool lose(const std::map<StepKey, std::string>& steps);
 
   /// Drops steps whatever retention says, all or none: refused where somebody still needs one.
@@ -188,6 +187,10 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::string need_of(const storage::StepState& step, std::uint64_t first_needed) const;
   /// False if that could not be written down: then they stay.
   bool drop(const std::vector<std::uint64_t>& steps);
+  /// The same of steps that are lost, kept or retired before. `why`: for writers that wait for one to be durable.
+  bool record_lost(const std::vector<StepKey>& steps, const std::string& why);
+  /// Of retired steps, those that nobody holds. `durable_next`: as it was before they were retired.
+  void free_unheld(const std::vector<StepKey>& steps, std::uint64_t durable_next);
   /// Nobody holds the step any more. What lies below `durable_next` may be in a journal that survives a loss of power.
   void free_step(const storage::StepState& step, std::uint64_t durable_next);
   void let_go(const journal::AttributeSetT& set, std::uint64_t durable_next);

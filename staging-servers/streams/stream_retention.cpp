@@ -104,47 +104,64 @@ bool Stream::lose_steps(const std::map<std::uint16_t, std::uint64_t>& incarnatio
     const auto now = incarnations.find(storage.member());
     return now != incarnations.end() && now->second != storage.incarnation();
   };
-  std::vector<std::uint64_t> lost;
-  bool any = false;
+  std::vector<StepKey> lost;
   for (auto step = state_.steps.lower_bound(state_.durable_next); step != state_.steps.end(); ++step) {
-    const bool gone = std::ranges::any_of(
-        step->second.committed.parts, [&](const auto& part) { return std::ranges::any_of(part->members, is_gone); });
-    any = any || gone;
-    // What a reader has mapped stays as it is until it lets go; nothing becomes durable before.
-    if (gone && !followers_.pins().is_pinned({step->second.committed.epoch, step->first})) lost.push_back(step->first);
+    const auto& parts = step->second.committed.parts;
+    if (std::ranges::any_of(parts, [&](const auto& part) { return std::ranges::any_of(part->members, is_gone); }))
+      lost.emplace_back(step->second.committed.epoch, step->first);
   }
-  if (lost.empty()) return any;
+  if (lost.empty()) return false;
   log::warning("stream {}: {} steps from {} on are lost with the power of a member that had a part of them", path(),
-               lost.size(), lost.front());
-  if (drop(lost)) what_may_go_changed();
-  group_.steps_lost("a member of the reservation lost its power, and steps with it that were to be durable");
+               lost.size(), lost.front().second);
+  (void)record_lost(lost, "a member of the reservation lost its power, and steps with it that were to be durable");
   return true;
 }
 
 bool Stream::lose(const std::map<StepKey, std::string>& steps) {
   followers_.serve_deferred();
-  std::vector<std::uint64_t> lost;
-  bool all = true;
+  std::vector<StepKey> lost;
   for (const auto& [key, why] : steps) {
-    const auto kept = state_.steps.find(key.second);
-    if (kept == state_.steps.end() || kept->second.committed.epoch != key.first) {
-      all = all && !state_.retired.contains(key);
-    } else if (followers_.pins().is_pinned(key)) {
-      all = false;
-    } else {
-      log::warning("stream {}: step {} is lost: {}", path(), key.second, why);
-      lost.push_back(key.second);
-    }
+    const storage::StepState* const step = followers_.find_step(key);
+    if (step == nullptr || step->lost) continue;
+    log::warning("stream {}: step {} is lost: {}", path(), key.second, why);
+    lost.push_back(key);
   }
-  if (lost.empty()) return all;
-  // Of several epochs: theirs are in order, and so are the numbers in each.
-  std::ranges::sort(lost);
-  const bool were_to_be_durable = lost.back() >= state_.durable_next;
-  if (!drop(lost)) return false;
+  if (!lost.empty() &&
+      !record_lost(lost, "a member of the reservation has an older copy, without steps that were to be durable")) {
+    return false;
+  }
+  // The member counts as current next: with the power of this server, these steps must not come back.
+  if (auto synced = journal_.sync(); !synced) {
+    fail_stream("the journal could not be synced: " + synced.error().message());
+    return false;
+  }
+  return true;
+}
+
+bool Stream::record_lost(const std::vector<StepKey>& steps, const std::string& why) {
+  const std::uint64_t durable_before = state_.durable_next;
+  journal::StepsLostT lost;
+  std::optional<std::uint64_t> first_not_durable;
+  for (const auto& [step_epoch, number] : steps) {
+    lost.steps.emplace_back(step_epoch, number);
+    if (state_.steps.contains(number) && number >= durable_before && !first_not_durable) first_not_durable = number;
+  }
+  if (!record(storage::RecordType::steps_lost, std::move(lost))) return false;
+  fail_point("server.lose.after_append");
+  if (first_not_durable) group_.steps_lost(*first_not_durable, why);
+  free_unheld(steps, durable_before);
+  followers_.steps_dropped();
   what_may_go_changed();
-  if (were_to_be_durable)
-    group_.steps_lost("a member of the reservation has an older copy, without steps that were to be durable");
-  return all;
+  return true;
+}
+
+void Stream::free_unheld(const std::vector<StepKey>& steps, std::uint64_t durable_next) {
+  for (const StepKey& key : steps) {
+    const auto found = state_.retired.find(key);
+    if (found == state_.retired.end() || followers_.pins().is_pinned(key)) continue;
+    free_step(found->second, durable_next);
+    state_.retire_done(key.first, key.second);
+  }
 }
 
 bool Stream::drop_oldest() {

@@ -283,8 +283,11 @@ void WriterGroup::break_group(const std::string& reason) {
   form_if_whole();
 }
 
-void WriterGroup::steps_lost(const std::string& why) {
-  if (active() && waits_for_durable()) break_group(why);
+void WriterGroup::steps_lost(std::uint64_t first, const std::string& why) {
+  const bool breaks = active() && waits_for_durable();
+  // Nor do they count as durable when steps beyond them are.
+  durable_waits_.fail_from(first, {ErrorCode::group_broken, why + "; restart the group", "stream " + stream_.path()});
+  if (breaks) break_group(why);
 }
 
 void WriterGroup::fail_waiting(const Error& error) {

@@ -68,8 +68,8 @@ class WriterGroup {
   void expect_rejoin(std::int64_t grace_ms);
   /// The stream became failed, or is no more: whoever waits for what will not come is told.
   void fail_waiting(const Error& error);
-  /// Committed steps are gone that were not durable: who waits for that waits for ever.
-  void steps_lost(const std::string& why);
+  /// Committed steps from `first` on are gone that were not durable: who waits for them is told.
+  void steps_lost(std::uint64_t first, const std::string& why);
   /// Durable watermark moved.
   void durable_moved() { durable_waits_.moved(stream_.durable_next(), grants_ahead()); }
   /// Readers came: a rendezvous may be complete.

@@ -20,7 +20,7 @@ class RecordChoices {
  public:
   RecordChoices(Choices& choices, const StreamState& state) : choices_(choices), state_(state) {}
 
-  static constexpr std::size_t kinds = 20;
+  static constexpr std::size_t kinds = 21;
   static constexpr std::size_t checkpoint_kind = 14;
   Record make(std::size_t kind) {
     switch (kind) {
@@ -56,6 +56,8 @@ class RecordChoices {
         return checkpoint();
       case 15:
         return anything();
+      case 16:
+        return steps_lost();
       default:
         return step_committed();
     }
@@ -144,6 +146,20 @@ class RecordChoices {
     for (std::size_t count = 1 + choices_.below(2); count > 0; --count) {
       const std::uint64_t first = choices_.near(state_.steps.empty() ? 0 : state_.steps.begin()->first);
       made.ranges.emplace_back(first, choices_.near(first));
+    }
+    return packed(made);
+  }
+  Record steps_lost() {
+    journal::StepsLostT made;
+    for (std::size_t count = 1 + choices_.below(2); count > 0; --count) {
+      const bool again = !state_.retired.empty() && choices_.seldom(3);
+      const std::uint64_t kept = state_.steps.empty() ? 0 : state_.steps.begin()->first;
+      const std::uint64_t number = again ? state_.retired.begin()->first.second : kept;
+      const auto step = state_.steps.find(number);
+      const std::uint32_t of_kept = step == state_.steps.end() ? 1 : step->second.committed.epoch;
+      const std::uint32_t epoch = again ? state_.retired.begin()->first.first : of_kept;
+      made.steps.emplace_back(choices_.seldom(4) ? choices_.near32(epoch) : epoch,
+                              choices_.seldom(2) ? choices_.near(number) : number);
     }
     return packed(made);
   }

@@ -74,6 +74,9 @@ std::vector<std::pair<RecordType, std::vector<std::byte>>> life_of_a_stream() {
   journal::StepsDroppedT dropped;
   dropped.ranges.emplace_back(0, 1);
   add(dropped);
+  journal::StepsLostT lost;
+  lost.steps.emplace_back(1, 2);
+  add(lost);
   add(journal::StepsWithdrawnT{.first = 4, .epoch = 2});
   add(storage::step_committed(state));
   add(journal::RankClosedT{.incarnation = 1, .rank = 1});

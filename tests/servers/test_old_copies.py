@@ -17,6 +17,7 @@ from tests.servers.ranks import Ranks, check, numbers, start_here
 from tests.servers.three_servers import be_far, problems, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
+from tests.support.time_limits import seconds
 
 pytestmark = [pytest.mark.timeout(90)]
 
@@ -153,24 +154,97 @@ def test_a_home_that_dies_after_the_answers_to_a_sync_takes_nobody_for_an_old_co
     assert problems(pool) == []
 
 
-def test_while_its_old_copy_is_checked_a_member_serves_nothing(pool: ServerPool, far: dict[str, str]) -> None:
+# crash-matrix: bytes on another member of the reservation | that member's server is killed, and its root restored from an old copy, while a reader holds a step that the copy lacks; the home may be killed, too, also after the record, at `server.lose.after_append` | the member is back, nobody is given the step, and who holds it is told that it is gone
+@pytest.mark.parametrize("home_dies", ["", "when the step is lost", "later"])
+def test_who_holds_a_step_that_an_old_copy_lacks_holds_up_nobody(
+    pool: ServerPool, far: dict[str, str], home_dies: str
+) -> None:
     write(far, range(1))
     old = copy_of(pool, 1)
     write(far, range(1, 2), mode="a")
+    if home_dies == "when the step is lost":
+        pool.servers[0].stop()
+        pool.servers[0].start(fail_point="server.lose.after_append")
+        wait_until_present(pool, 4)
     with forebay.open("run1/flow") as holder:
         held = holder[1]
         assert np.array_equal(held["small"][0], np.arange(8.0) + 1)
         put_back(pool, 1, old)
         start_again(pool, 1)
-        # It cannot be dropped while this reader may look at its other parts.
-        home_says(pool, "member 1 stays unavailable: a reader holds a step")
-        with (
-            forebay.open("run1/flow", reconnect_timeout=0) as stream,
-            pytest.raises(forebay.UnavailableError, match="server1 has an older copy of its segments"),
-        ):
-            stream[0]["T"][...]
-        assert any("server1 has an older copy of its segments" in problem for problem in problems(pool))
+        if home_dies == "when the step is lost":
+            assert pool.servers[0].wait() == -9
+        else:
+            home_says(pool, "step 1 is lost: ")
+            home_says(pool, "member 1 (server1) is there", 2)
+        if home_dies:
+            pool.servers[0].kill()
+            pool.servers[0].start()
+            pool.tell()
+            # Each member once at the first start, server 1 unless the home died first, and both again.
+            wait_until_present(pool, 6 if home_dies == "when the step is lost" else 5)
+            home_says(pool, "member 1 (server1) is there", 2)
+        with pytest.raises(forebay.StepGoneError, match=r"step 1 is lost: |the step was dropped"):
+            held["T"][...]
+        with forebay.open("run1/flow", verify="read") as stream:
+            assert numbers(stream) == [0]
+            check(stream, 0)
+            with pytest.raises(forebay.StepGoneError):
+                stream[1]
+        assert problems(pool) == []
         del held
+    assert problems(pool) == []
+
+
+def test_a_writer_that_waits_for_a_lost_step_is_told_although_a_follower_holds_it(
+    pool: ServerPool, far: dict[str, str]
+) -> None:
+    write(far, range(1))
+    old = copy_of(pool, 1)
+    write(far, range(1, 2), mode="a")
+    pool.servers[1].stop()
+    pool.servers[1].start(fail_point="server.member.synced=stop")
+    pool.tell()
+    home_says(pool, "member 1 (server1) is there", 2)
+    with (
+        forebay.open("run1/flow") as holder,
+        Ranks(start_here(far), "run1/flow", durability="durable", mode="a") as writers,
+    ):
+        follower = holder.follow(start=2, timeout=seconds(60))
+        for rank in writers.ranks:
+            rank.begin(2)
+        # Committed, and not durable without the answer of server 1.
+        held = next(follower)
+        assert held.number == 2
+        put_back(pool, 1, old)
+        start_again(pool, 1)
+        for rank in writers.ranks:
+            assert "has an older copy, without steps that were to be durable" in rank.line()
+        home_says(pool, "member 1 (server1) is there", 3)
+        write(far, range(3, 5), mode="a")
+        assert next(follower).number == 3
+        with pytest.raises(forebay.StepGoneError, match="step 2 is lost: "):
+            held["T"][...]
+    assert problems(pool) == []
+
+
+def test_while_its_old_copy_is_checked_a_member_serves_nothing(pool: ServerPool, far: dict[str, str]) -> None:
+    write(far, range(1))
+    old = copy_of(pool, 1)
+    with forebay.open("run1/flow", "a", durability="durable") as writer, writer.step() as step:
+        step["spread"] = np.arange(12.0 * (1 << 17))  # 12 MiB: a share of it lies on each server
+    pool.servers[2].kill()
+    wait_until_away(pool)
+    put_back(pool, 1, old)
+    start_again(pool, 1)
+    home_says(pool, "member 1 stays unavailable: server server2 is away since")
+    with (
+        forebay.open("run1/flow", reconnect_timeout=0) as stream,
+        pytest.raises(forebay.UnavailableError, match="server1 has an older copy of its segments"),
+    ):
+        stream[0]["T"][...]
+    with pool.admin(0) as admin:
+        assert any("server1 has an older copy of its segments" in found.what for found in admin.audit())
+    start_again(pool, 2)
     home_says(pool, "member 1 (server1) is there", 2)
     with forebay.open("run1/flow", verify="read") as stream:
         assert numbers(stream) == [0]

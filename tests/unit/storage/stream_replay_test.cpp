@@ -54,6 +54,8 @@ class RandomStream {
         return close_rank();
       case 13:
         return leave_segments();
+      case 14:
+        return chance(random_, 3) ? lose() : commit();
       default:
         return commit();
     }
@@ -118,6 +120,14 @@ class RandomStream {
     journal::StepsDroppedT made;
     made.ranges.emplace_back(first, first + below(random_, 4));
     record(std::move(made));
+  }
+  void lose() {
+    journal::StepsLostT made;
+    for (const auto& [number, step] : state_.steps)
+      if (below(random_, 6) == 0) made.steps.emplace_back(step.committed.epoch, number);
+    for (const auto& [key, step] : state_.retired)
+      if (below(random_, 6) == 0) made.steps.emplace_back(key.first, key.second);
+    if (!made.steps.empty()) record(std::move(made));
   }
   void withdraw() {
     journal::StepsWithdrawnT made;

@@ -583,6 +583,37 @@ TEST(StreamState, segments_that_were_left_have_no_owner) {
   EXPECT_TRUE(state.owners.contains(4));
 }
 
+TEST(StreamState, lost_steps_are_kept_no_longer_and_stay_known_as_lost) {
+  StreamState state = state_with_steps(4, 1);
+  ASSERT_TRUE(state.apply(withdrawn(3, 2)));
+  ASSERT_FALSE(state.retired.at({1, 3}).lost);
+  journal::StepsLostT lost;
+  lost.steps = {journal::StepKey(1, 1), journal::StepKey(1, 3)};
+  ASSERT_TRUE(state.apply(lost));
+  EXPECT_FALSE(state.steps.contains(1));
+  EXPECT_EQ(state.steps.size(), 2U);
+  EXPECT_TRUE(state.retired.at({1, 1}).lost);
+  EXPECT_TRUE(state.retired.at({1, 3}).lost);
+  EXPECT_EQ(state.next_step, 3U);
+  state.check();
+  lost.steps = {journal::StepKey(1, 2), journal::StepKey(2, 0)};
+  expect_contradiction(state, lost, "a step of another epoch");
+  EXPECT_TRUE(state.steps.contains(2));
+  auto checkpoint = checkpoint_of(state);
+  StreamState again;
+  ASSERT_TRUE(again.apply(std::move(checkpoint)));
+  EXPECT_TRUE(again.retired.at({1, 1}).lost);
+  EXPECT_FALSE(again.steps.contains(1));
+  again.check();
+  // Of the epoch that is written now, too.
+  ASSERT_TRUE(state.apply(step_committed(state)));
+  lost.steps = {journal::StepKey(2, 3)};
+  ASSERT_TRUE(state.apply(lost));
+  state.check();
+  ASSERT_TRUE(again.apply(checkpoint_of(state)));
+  EXPECT_TRUE(again.retired.at({2, 3}).lost);
+}
+
 TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   StreamState state = state_with_steps(5, 2);
   ASSERT_TRUE(state.apply(cursor_moved("render", 1, 2)));
