@@ -284,7 +284,8 @@ void WriterGroup::break_group(const std::string& reason) {
 }
 
 void WriterGroup::steps_lost(std::uint64_t first, const std::string& why) {
-  const bool breaks = active() && waits_for_durable();
+  // Ranks that are to come back after a restart of this server may wait for them, too.
+  const bool breaks = active() && (waits_for_durable() || incarnation_.waits_till_durable());
   // Nor do they count as durable when steps beyond them are.
   durable_waits_.fail_from(first, {ErrorCode::group_broken, why + "; restart the group", "stream " + stream_.path()});
   if (breaks) break_group(why);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,6 +80,9 @@ class Rank:
         line = self.line()
         self._process.wait(seconds(60))
         return line
+
+    def send(self, sent: signal.Signals) -> None:
+        self._process.send_signal(sent)
 
     def kill(self) -> None:
         self._process.kill()

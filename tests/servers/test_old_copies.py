@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,6 +225,35 @@ def test_a_writer_that_waits_for_a_lost_step_is_told_although_a_follower_holds_i
         assert next(follower).number == 3
         with pytest.raises(forebay.StepGoneError, match="step 2 is lost: "):
             held["T"][...]
+    assert problems(pool) == []
+
+
+# crash-matrix: bytes on another member of the reservation | the home while a step waits for that member's sync, then the member, whose root is restored from an old copy; the writers come back when the step is lost already | the writers are told that it is not durable
+def test_writers_that_come_back_after_their_step_was_lost_are_told(pool: ServerPool, far: dict[str, str]) -> None:
+    write(far, range(1))
+    old = copy_of(pool, 1)
+    write(far, range(1, 2), mode="a")
+    pool.servers[1].stop()
+    pool.servers[1].start(fail_point="server.member.synced=stop")
+    pool.tell()
+    home_says(pool, "member 1 (server1) is there", 2)
+    with Ranks(start_here(far), "run1/flow", durability="durable", mode="a") as writers:
+        for rank in writers.ranks:
+            rank.begin(2)
+        with pool.admin(0) as admin:
+            until(lambda: admin.stream("run1/flow").committed == 2, "the step is committed")
+        for rank in writers.ranks:
+            rank.send(signal.SIGSTOP)
+        pool.servers[0].kill()
+        put_back(pool, 1, old)
+        pool.servers[0].start()
+        start_again(pool, 1)
+        home_says(pool, "step 2 is lost: ")
+        home_says(pool, "member 1 (server1) is there", 3)
+        for rank in writers.ranks:
+            rank.send(signal.SIGCONT)
+        for rank in writers.ranks:
+            assert "has an older copy, without steps that were to be durable" in rank.line()
     assert problems(pool) == []
 
 
