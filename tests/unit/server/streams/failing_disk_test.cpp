@@ -2,7 +2,6 @@
 // A disk whose syncs fail or that is full: what was promised is kept, what cannot be kept is said, and nobody waits for
 // what will not come.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <latch>
@@ -76,12 +75,12 @@ TEST_F(FailingDiskTest, syncs_take_turns_by_the_reservations_owner) {
   EXPECT_EQ(theirs.call(MessageType::writer_open, asked).type, MessageType::writer_opened);
   const wire::PartT part = part_of(theirs, 0);
   const auto let_go = std::make_shared<std::latch>(1);
-  const auto begun = std::make_shared<std::atomic<int>>(0);
+  const auto all_begun = std::make_shared<std::latch>(jobs);
   const auto wanted = std::make_shared<const bool>(true);
   in_loop([&](server::Server& server) {
     for (int i = 0; i < jobs; ++i) {
-      server.sync_worker().add_for(other, wanted, [let_go, begun] {
-        ++*begun;
+      server.sync_worker().add_for(other, wanted, [let_go, all_begun] {
+        all_begun->count_down();
         let_go->wait();
       });
     }
@@ -92,7 +91,7 @@ TEST_F(FailingDiskTest, syncs_take_turns_by_the_reservations_owner) {
   EXPECT_FALSE(theirs.is_answered(request));
   let_go->count_down();
   EXPECT_EQ(theirs.answer(request).type, MessageType::committed);
-  EXPECT_EQ(*begun, jobs);
+  all_begun->wait();
 }
 
 TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_durable) {
