@@ -422,9 +422,10 @@ class _Stager:
             )
         if self._lost and not self._job.accept_gaps:
             raise StepGoneError(
-                f"retention dropped the chosen steps {_listed(self._lost)} before they could be staged out; the others "
-                "are staged. Keep such steps with the retention precious:N or consumers:NAME (and --consumer NAME), or "
-                "accept it with --accept-gaps",
+                f"the chosen steps {_listed(self._lost)} were dropped by retention, or went with a server that lost "
+                "its data, before they could be staged out; the others are staged. Keep such steps with the retention "
+                "precious:N or consumers:NAME (and --consumer NAME) and make them durable, or accept it with "
+                "--accept-gaps",
                 where,
             )
 
