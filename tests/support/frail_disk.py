@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import shutil
 import stat
 import subprocess
 from collections.abc import Sequence
@@ -77,8 +78,7 @@ class FrailDisk:
         made = subprocess.check_output(["stat", "--format", "%i-%.9W", *files], text=True).splitlines()
         return [self._folder / "synced" / _name(each) for each in made]
 
-    @staticmethod
-    def _lose(path: Path, copy: Path, chance: random.Random, often: float) -> int:
+    def _lose(self, path: Path, copy: Path, chance: random.Random, often: float) -> int:
         """Of one file."""
         if copy.exists():
             kept = copy.read_bytes()
@@ -89,17 +89,28 @@ class FrailDisk:
             # What else is made is synced before anything is made of it.
             return 0
         now = path.read_bytes()
+        left = bytearray(now)
         lost = 0
-        with path.open("r+b") as file:
-            for offset in range(0, min(len(kept), len(now)), _PAGE_BYTES):
-                before = kept[offset : offset + _PAGE_BYTES]
-                if before != now[offset : offset + len(before)] and chance.random() < often:
-                    file.seek(offset)
-                    file.write(before)
-                    lost += 1
-            if len(now) > len(kept) and chance.random() < often:
-                file.truncate(len(kept))
+        for offset in range(0, min(len(kept), len(now)), _PAGE_BYTES):
+            before = kept[offset : offset + _PAGE_BYTES]
+            if before != now[offset : offset + len(before)] and chance.random() < often:
+                left[offset : offset + len(before)] = before
+                lost += 1
+        if len(now) > len(kept) and chance.random() < often:
+            del left[len(kept) :]
+        if left != now:
+            self._replace(path, left)
         return lost
+
+    def _replace(self, path: Path, content: bytearray) -> None:
+        """By another file: the kernel may still send pages of the old one for a socket of the server that is gone."""
+        new = path.with_name(f"{path.name}.new")
+        new.write_bytes(content)
+        shutil.copystat(path, new)
+        new.replace(path)
+        # What is left is on the disk.
+        (copy,) = self._copies([path])
+        shutil.copyfile(path, copy)
 
 
 def _name(made: str) -> str:
