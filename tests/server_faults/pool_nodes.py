@@ -123,6 +123,10 @@ class PoolNodes(CommandLineInstance):
         with self.standing_still(node):
             subprocess.run(["cp", "-a", self.cluster.root(node), copy], check=True, timeout=_COMMAND_SECONDS_MAX)
 
+    def is_older(self, node: int, copy: Path) -> bool:
+        """The server has synced something since: else nothing tells that copy from its root."""
+        return _syncs(self.cluster.root(node)) > _syncs(copy)
+
     def put_back(self, node: int, copy: Path) -> None:
         """The server dies, and its root is that copy from now on."""
         self.send_server(node, signal.SIGKILL)
@@ -169,3 +173,8 @@ class PoolNodes(CommandLineInstance):
                 found.append(f"{len(running)} processes on node {node}")
         mounts = Path("/proc/self/mounts").read_text()
         return [*found, *([f"a mount below {self.cluster.folder}"] if str(self.cluster.folder) in mounts else [])]
+
+
+def _syncs(root: Path) -> int:
+    """So often the server of a root has synced its shares."""
+    return sum(int(path.read_text().split()[0]) for path in (root / "reservations").glob("*/syncs"))

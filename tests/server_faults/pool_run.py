@@ -31,6 +31,8 @@ __all__ = ["PoolRun"]
 _RESERVATION = "run1"
 #: A home looks at its members each second: so long after a member is back, a commit may count what it has lost.
 _NOTICED_NS = 3_000_000_000
+#: What is written is synced half a second later (`--flush-interval-ms`).
+_SYNCED_SECONDS = 5
 #: Of a server that does not answer this is known only then (docs/operations/servers.md).
 _SETTLED_SECONDS_MAX = seconds(60)
 
@@ -203,6 +205,10 @@ class PoolRun:
         assert self._copy is not None
         node, copy, kept = self._copy
         self._copy = None
+        # Where nothing is synced meanwhile, nothing is written.
+        limit = time.monotonic() + _SYNCED_SECONDS
+        while not self._nodes.is_older(node, copy) and time.monotonic() < limit:
+            time.sleep(0.05)
         with self._away(node) as since:
             self._nodes.put_back(node, copy)
         self._tell_loss(kept, since, copy=True)
