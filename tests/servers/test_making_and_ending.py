@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from forebay.instance import Instance
-from forebay.workflows.manager.instance.daemon import is_locked
+from tests.servers.reservation_of_pool import (
+    NAME,
+    NODES,
+    is_empty,
+    leave_nothing,
+    listed,
+    mortal_manager,
+    on_disk,
+    root,
+)
 from tests.support.cluster import CommandLineCluster
 from tests.support.load import until
 from tests.support.pool_nodes import COMPUTES, asked, refused, servers
@@ -22,7 +27,7 @@ from tests.support.pool_nodes import COMPUTES, asked, refused, servers
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("members")]
 
 MIB = 1 << 20
-NAME = "wide"
+CAPACITY_BYTES = 256 * MIB
 
 #: What the servers of two nodes say of its streams, asked themselves.
 ASK_SERVER = f"""
@@ -33,30 +38,6 @@ with forebay.Admin(server="") as admin:
     except forebay.RefusedError as error:
         print(error)
 """
-NODES = (1, 2, 3)
-CAPACITY_BYTES = 256 * MIB
-
-
-def root(pool: CommandLineCluster, node: int) -> Path:
-    return pool.folder / f"node{node}" / "root"
-
-
-def on_disk(pool: CommandLineCluster, node: int) -> dict[str, list[int]]:
-    """What a server has of reservations: the segments of each, by id."""
-    there = root(pool, node) / "reservations"
-    return {
-        entry.name: sorted(int(segment.name) for segment in (entry / "segments").iterdir()) for entry in there.iterdir()
-    }
-
-
-def is_empty(pool: CommandLineCluster) -> bool:
-    """No server has anything of a reservation, nor of one that was."""
-    return not any(
-        entry
-        for node in NODES
-        for folder in ("reservations", "quarantine")
-        for entry in (root(pool, node) / folder).iterdir()
-    )
 
 
 def create(pool: CommandLineCluster, node: int = COMPUTES, *options: str) -> dict[str, Any]:
@@ -64,10 +45,6 @@ def create(pool: CommandLineCluster, node: int = COMPUTES, *options: str) -> dic
     made = asked(pool, node, "create", NAME, "--capacity", "96MiB", *(options or ("--servers", "3")))
     reservation: dict[str, Any] = made["reservation"]
     return reservation
-
-
-def listed(pool: CommandLineCluster, node: int) -> list[str]:
-    return [info["name"] for info in asked(pool, node, "ls")["reservations"]]
 
 
 def members(pool: CommandLineCluster, node: int = COMPUTES) -> list[dict[str, Any]]:
@@ -80,27 +57,11 @@ def member_node(pool: CommandLineCluster) -> int:
     return next(int(row["server"].removeprefix("node")) for row in members(pool)[1:] if row["server"] != "node1")
 
 
-def kill_manager(pool: CommandLineCluster) -> None:
-    instance = Instance(root(pool, 1))
-    os.kill(json.loads(instance.manager_identity.read_text())["pid"], signal.SIGKILL)
-    until(lambda: not is_locked(instance.manager_lock), "the manager has ended")
-
-
-def mortal_manager(pool: CommandLineCluster, fail_point: str) -> None:
-    """From now on the manager is one that dies there."""
-    kill_manager(pool)
-    pool.forebay(1, "up", FOREBAY_FAIL_POINT=f"{fail_point}=kill")
-
-
 @pytest.fixture(autouse=True)
 def all_is_as_it_was(pool: CommandLineCluster) -> Iterator[None]:
     """Whatever a test leaves is ended, and the servers have nothing."""
     yield
-    for state in pool.ask("status")["nodes"]:
-        if state["node"] in NODES and not state["serves"]:
-            pool.must("heal", str(state["node"]))
-    pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "destroy", NAME, "--force")
-    until(lambda: is_empty(pool), "nothing is left on any server")
+    leave_nothing(pool)
 
 
 def test_it_is_made_listed_once_and_ended_from_nodes_without_its_home(pool: CommandLineCluster) -> None:
