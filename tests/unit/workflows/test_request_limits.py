@@ -169,6 +169,24 @@ def test_a_body_in_chunks_is_refused_before_they_are_read(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("ending", ["\r\n", "\n"])
+def test_a_head_of_many_lines_is_refused_before_they_are_read(tmp_path: Path, ending: str) -> None:
+    """Each takes microseconds of the loop, and there is place for 16 000, before anybody knows whose turn it is."""
+
+    async def run() -> None:
+        async with served(tmp_path) as connect:
+            connection = await connect()
+            lines = ["GET /long HTTP/1.1", "host: m", *["a:"] * 200]
+            await connection.send(ending.join([*lines, "", ""]).encode())
+            assert await connection.status() == 400
+            few = await connect()
+            body = b'{"a":' + b"\n" * 300 + b'""}'
+            await few.send((head("POST", "/echo", f"content-length: {len(body)}", *["a:"] * 90) + body) * 2)
+            assert await few.status() == 200
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", head("POST", "/echo", "content-length: 100") + b'{"a": '])
 def test_half_a_request_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     async def run() -> None:

@@ -27,6 +27,7 @@ _CREDENTIALS = struct.Struct("iII")
 _SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
 _GROUPS_BYTES_MAX = 1024
 _HEAD_BYTES_MAX = 64 << 10  # of a request
+_HEAD_LINES_MAX = 100
 #: How long a whole request, or the next one on the same connection, may take to come.
 REQUEST_SECONDS_MAX = 30.0
 _TOO_MANY_BODY = (
@@ -60,12 +61,17 @@ def asking_peer(peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> Peer:
     return Peer(int(match[1]), int(match[2]), groups | {int(match[2])})
 
 
-class _BodiesOfKnownLength(h11.Connection):
-    """Refuses bodies in chunks, which no client of ours sends. One of 60 000 chunks of a byte would keep the loop, and
-    with it everybody, for more than a second.
+class _ShortRequests(h11.Connection):
+    """Refuses what no client of ours sends, and what would keep the loop, and with it everybody: bodies in chunks, for
+    one of 60 000 chunks of a byte takes more than a second; and heads of many lines, of which each takes microseconds,
+    before anybody knows whose turn it is.
     """
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        if self.their_state is h11.IDLE:
+            head, _ = self.trailing_data
+            if head[: _HEAD_BYTES_MAX].partition(b"\r\n\r\n")[0].count(b"\n") > _HEAD_LINES_MAX:
+                raise h11.RemoteProtocolError(f"a request has at most {_HEAD_LINES_MAX} headers")
         event = super().next_event()
         if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
             raise h11.RemoteProtocolError("a body has to have a content-length")
@@ -81,7 +87,7 @@ class PeerProtocol(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.conn = _BodiesOfKnownLength(h11.SERVER, _HEAD_BYTES_MAX)
+        self.conn = _ShortRequests(h11.SERVER, _HEAD_BYTES_MAX)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
