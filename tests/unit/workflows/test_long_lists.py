@@ -15,10 +15,13 @@ import pytest
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from forebay.manager.records import ReceiptRow
+from forebay.manager.records import AttachmentKind, AttachmentRow, ReceiptRow
 from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.reservations.attachments import Attachments
 from forebay.workflows.manager.core.stages.receipts import Receipts, StoredReceipt
+from forebay.workflows.manager.core.why import Why
 from forebay.workflows.manager.http import receipt_routes
+from forebay.workflows.manager.http.attachment_routes import build_attachment_router
 from forebay.workflows.manager.http.list_response import list_response
 from forebay.workflows.manager.http.receipt_routes import build_receipt_router
 from tests.support.time_limits import seconds
@@ -80,6 +83,38 @@ def test_receipts_of_one_user_are_listed_one_after_another_and_within_bounds(mon
                 await begun.acquire()
             assert sorted(receipts.begun, key=str) == [7, 8]
             receipts.go.set()
+            answers: list[Response] = await asyncio.gather(*ada, bob)
+        assert [len(json.loads(bytes(answer.body))) for answer in answers] == [3, 3, 3, 3]
+
+    asyncio.run(run())
+
+
+class _Why:
+    """Attachments that are read when `go` is set."""
+
+    def __init__(self, on_begun: Callable[[int], object]) -> None:
+        self.go = threading.Event()
+        self._on_begun = on_begun
+
+    def visible_attachments(self, peer: Peer) -> list[AttachmentRow]:
+        self._on_begun(peer.uid)
+        self.go.wait(seconds(60))
+        return [AttachmentRow("run1", AttachmentKind.USER, "a", peer.uid)] * 3
+
+
+def test_attachments_of_one_user_are_listed_one_after_another() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Queue[int] = asyncio.Queue()
+        why = _Why(lambda uid: loop.call_soon_threadsafe(begun.put_nowait, uid))
+        router = build_attachment_router(cast(Attachments, None), cast(Why, why))
+        calls = {route.name: route.endpoint for route in router.routes if isinstance(route, APIRoute)}
+        ada = [asyncio.ensure_future(calls["list_attachments"](Peer(7, 7))) for _ in range(3)]
+        bob = asyncio.ensure_future(calls["list_attachments"](Peer(8, 8)))
+        async with asyncio.timeout(seconds(30)):
+            assert sorted([await begun.get(), await begun.get()]) == [7, 8]
+            assert begun.empty()
+            why.go.set()
             answers: list[Response] = await asyncio.gather(*ada, bob)
         assert [len(json.loads(bytes(answer.body))) for answer in answers] == [3, 3, 3, 3]
 

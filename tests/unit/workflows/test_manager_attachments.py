@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +16,18 @@ import pytest
 import sqlalchemy
 
 from forebay.errors import BusyError, InvalidArgumentError, NoSpaceError, NotFoundError, RefusedError
+from forebay.manager.process_identity import process_identity
 from forebay.manager.records import AttachmentKind, AttachmentRow, ReservationRow, ReservationState
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.core.access import Peer
+from forebay.workflows.manager.core.database import attachment_table
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database
+from forebay.workflows.manager.core.reservations import attachments as attachments_module
+from forebay.workflows.manager.core.reservations import in_use
 from forebay.workflows.manager.core.reservations.attachments import Attachments, Hold
 from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.why import Why
 from tests.support.manager_database import new_database
 
 HOUR_NS = 3600 * 10**9
@@ -33,6 +40,21 @@ def database(tmp_path: Path) -> Iterator[Database]:
         opened.put_reservation(ReservationRow(name, 1, persistent, 7, 7, state=ReservationState.PRESENT))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many transactions have begun that change something."""
+    count = 0
+    change = Database.change
+
+    def counted(self: Database) -> AbstractContextManager[sqlalchemy.Connection]:
+        nonlocal count
+        count += 1
+        return change(self)
+
+    monkeypatch.setattr(Database, "change", counted)
+    return lambda: count
 
 
 @pytest.fixture
@@ -122,6 +144,52 @@ def test_nobody_expires_for_the_time_in_which_the_manager_was_away(table: Attach
     assert left_seconds["far"] == 3600
 
 
+def test_the_start_waits_for_no_transaction_of_each_attachment(
+    table: AttachmentTable, changes: Callable[[], int]
+) -> None:
+    for number in range(20):
+        table.put(holder(str(number), ttl_seconds=30, expires_ns=1))
+    before = changes()
+    table.give_time(60)
+    assert changes() == before + 1
+
+
+def test_what_others_have_is_not_read_for_a_user(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has thousands of attachments makes nobody else's list long in coming."""
+    database.put_reservation(ReservationRow("run2", 1, False, 8, 8, state=ReservationState.PRESENT))
+    table = AttachmentTable(database)
+    for one in (holder("a"), holder("b", uid=8), holder("c", "run2", uid=8), holder("d", "run2", uid=7)):
+        table.put(one)
+    for number in range(20):
+        table.put(holder(str(number), "run2", uid=9))
+    read = []
+    monkeypatch.setattr(attachment_table, "_row", lambda row, plain=attachment_table._row: read.append(0) or plain(row))
+    why = Why(database)
+    assert [row.holder for row in why.visible_attachments(Peer(7, 7))] == ["a", "b", "d"]
+    assert len(read) == 3
+    assert len(why.visible_attachments(Peer(8, 8))) == 23
+    assert len(why.visible_attachments(Peer(0, 0))) == 24
+
+
+def test_attachments_of_one_process_cost_as_one(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are looked at each second."""
+    attachments = Attachments(database, cast(Reservations, SimpleNamespace(end_unattached=lambda _: None)))
+    own = process_identity(os.getpid())
+    for number in range(20):
+        attachments.table.put(dataclasses.replace(holder(str(number), "kept"), pid=os.getpid(), process=own))
+    attachments.table.put(dataclasses.replace(holder("gone", "kept"), pid=os.getpid(), process="another"))
+    looks = []
+    look = in_use.process_identity
+    for module in (in_use, attachments_module):
+        monkeypatch.setattr(module, "process_identity", lambda pid: looks.append(pid) or look(pid))
+    read = []
+    monkeypatch.setattr(attachment_table, "_row", lambda row, plain=attachment_table._row: read.append(0) or plain(row))
+    attachments.settle()
+    assert len(looks) <= 3
+    assert len(read) == 1
+    assert len(attachments.table.all()) == 20
+
+
 def test_what_names_a_process_goes_with_its_number(database: Database) -> None:
     """Else nothing bounds what of it is kept."""
     attachments = Attachments(database, cast(Reservations, SimpleNamespace()))
@@ -152,7 +220,7 @@ def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, m
         table.put(holder("c", uid=0))
 
 
-def test_many_that_end_together_take_few_transactions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_that_end_together_take_few_transactions(database: Database, changes: Callable[[], int]) -> None:
     """A transaction takes milliseconds, and what others let go waits behind all of them."""
     destroyed: list[str] = []
     attachments = Attachments(database, cast(Reservations, SimpleNamespace(end_unattached=destroyed.append)))
@@ -161,17 +229,9 @@ def test_many_that_end_together_take_few_transactions(database: Database, monkey
         attachments.table.put(holder(str(number), ttl_seconds=1.0, expires_ns=1))
     attachments.table.put(holder("b", "run2", uid=8, ttl_seconds=1.0, expires_ns=1))
     attachments.table.put(holder("stays", "kept"))
-    changes = 0
-    change = Database.change
-
-    def counted(self: Database) -> AbstractContextManager[sqlalchemy.Connection]:
-        nonlocal changes
-        changes += 1
-        return change(self)
-
-    monkeypatch.setattr(Database, "change", counted)
+    before = changes()
     attachments.settle()
-    assert changes <= 6
+    assert changes() - before <= 6
     assert sorted(destroyed) == ["run1", "run2"]
     assert [row.holder for row in attachments.table.all()] == ["stays"]
 

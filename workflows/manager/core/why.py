@@ -87,11 +87,7 @@ class Why:
 
     def visible_attachments(self, peer: Peer) -> list[AttachmentRow]:
         """The caller's, and those to the caller's reservations."""
-        rows = self._attachments.all()
-        if peer.is_administrator:
-            return rows
-        own = {row.name for row in self._database.reservations() if row.owner_uid == peer.uid}
-        return [row for row in rows if row.owner_uid == peer.uid or row.reservation in own]
+        return self._attachments.all() if peer.is_administrator else self._attachments.visible_to(peer.uid)
 
     def _answers(self, what: str, peer: Peer) -> Iterator[Answer]:
         for place in self._queue.all():

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from forebay.workflows.manager.core.name_turns import TaskTurns
 from forebay.workflows.manager.core.reservations.attachments import Attachments, Hold
 from forebay.workflows.manager.core.why import Why
+from forebay.workflows.manager.http.list_response import list_response
 from forebay.workflows.manager.http.peer import CurrentPeer
 
 __all__ = ["build_attachment_router"]
@@ -41,11 +45,17 @@ class AttachRequest(HoldRequest):
 def build_attachment_router(attachments: Attachments, why: Why) -> APIRouter:
     """The routes."""
     router = APIRouter()
+    turns = TaskTurns()  # of users: a long list takes the processor for a while
 
     @router.get("/attachments")
-    def list_attachments(peer: CurrentPeer) -> list[dict[str, Any]]:
+    async def list_attachments(peer: CurrentPeer) -> Response:
         """The caller's attachments, and all to the caller's reservations; an administrator's request gives all."""
-        return [row.as_dict() for row in why.visible_attachments(peer)]
+
+        def listed() -> Response:
+            return list_response(row.as_dict() for row in why.visible_attachments(peer))
+
+        async with turns.of(str(peer.uid)):
+            return await asyncio.to_thread(listed)
 
     @router.post("/attachments")
     def attach(request: AttachRequest, peer: CurrentPeer) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sql
@@ -38,7 +38,7 @@ _attachments = sql.Table(
     ),
     sql.Column("kind", sql.String, nullable=False),
     sql.Column("holder", sql.String, nullable=False, index=True),
-    sql.Column("owner_uid", sql.BigInteger, nullable=False),
+    sql.Column("owner_uid", sql.BigInteger, nullable=False, index=True),
     sql.Column("pid", sql.Integer),
     sql.Column("process", sql.String),
     sql.Column("ttl_seconds", sql.Float),
@@ -185,27 +185,41 @@ class AttachmentTable:
 
     def of(self, reservation: str) -> list[AttachmentRow]:
         """The holders of one reservation, oldest first."""
-        query = _attachments.select().where(_attachments.c.reservation == reservation).order_by(_attachments.c.id)
-        with self._database.look() as connection:
-            return [_row(row) for row in connection.execute(query).mappings()]
+        return self._where(_attachments.c.reservation == reservation)
 
     def all(self) -> list[AttachmentRow]:
         """All holders, oldest first."""
-        with self._database.look() as connection:
-            rows = connection.execute(_attachments.select().order_by(_attachments.c.id)).mappings()
-            return [_row(row) for row in rows]
+        return self._where()
+
+    def visible_to(self, uid: int) -> list[AttachmentRow]:
+        """Those of a user, and those to the user's reservations, oldest first; others' are not read."""
+        own = sql.select(reservations_table.c.name).where(reservations_table.c.owner_uid == uid)
+        return self._where(sql.or_(_attachments.c.owner_uid == uid, _attachments.c.reservation.in_(own)))
 
     def of_job(self, holder: str) -> list[AttachmentRow]:
         """Those of a scheduler's job."""
-        wanted = sql.and_(_attachments.c.kind == AttachmentKind.JOB, _attachments.c.holder == holder)
-        with self._database.look() as connection:
-            return [_row(row) for row in connection.execute(_attachments.select().where(wanted)).mappings()]
+        return self._where(_attachments.c.kind == AttachmentKind.JOB, _attachments.c.holder == holder)
 
-    def that_may_be_over(self) -> list[AttachmentRow]:
-        """Those whose time is up, and those that end with a process."""
-        wanted = sql.or_(_attachments.c.expires_ns <= time.time_ns(), _attachments.c.pid.is_not(None))
+    def whose_time_is_up(self) -> list[AttachmentRow]:
+        """Those that were to be extended before now."""
+        return self._where(_attachments.c.expires_ns <= time.time_ns())
+
+    def processes(self) -> list[tuple[int, str]]:
+        """Number and identity of each process with which attachments end, once, however many do."""
+        pid, process = _attachments.c.pid, _attachments.c.process
+        query = sql.select(pid, process).where(pid.is_not(None), process.is_not(None)).distinct()
         with self._database.look() as connection:
-            return [_row(row) for row in connection.execute(_attachments.select().where(wanted)).mappings()]
+            return [(number, identity) for number, identity in connection.execute(query)]
+
+    def of_process(self, pid: int, process: str) -> list[AttachmentRow]:
+        """Those that end with it."""
+        return self._where(_attachments.c.pid == pid, _attachments.c.process == process)
+
+    def _where(self, *wanted: sql.ColumnElement[bool]) -> list[AttachmentRow]:
+        """The oldest first."""
+        query = _attachments.select().where(*wanted).order_by(_attachments.c.id)
+        with self._database.look() as connection:
+            return [_row(row) for row in connection.execute(query).mappings()]
 
     def known_ends(self, pool: str) -> list[tuple[int, int]]:
         """When reservations of this pool go by themselves, at the latest, and what they hold: of those that live until
@@ -250,13 +264,16 @@ class AttachmentTable:
 
     def give_time(self, seconds: float) -> None:
         """After a start: holders could not be extended while the manager was away, so none expires at once."""
-        now = time.time_ns()
-        for row in self.all():
-            if row.ttl_seconds is None or row.expires_ns is None:
-                continue
-            earliest_ns = now + round(min(seconds, row.ttl_seconds) * 1e9)
-            if row.expires_ns < earliest_ns:
-                self.extend(replace(row, expires_ns=earliest_ns))
+        ttl = _attachments.c.ttl_seconds
+        given_seconds = sql.case((ttl < seconds, ttl), else_=seconds)
+        earliest_ns = time.time_ns() + sql.cast(given_seconds * 1_000_000_000, sql.BigInteger)
+        # All at once: one by one, thousands of a user would keep everybody waiting for the start.
+        with self._database.change() as connection:
+            connection.execute(
+                _attachments.update()
+                .where(ttl.is_not(None), _attachments.c.expires_ns < earliest_ns)
+                .values(expires_ns=earliest_ns)
+            )
 
 
 def _lock(connection: sql.Connection, name: str) -> ReservationState | None:

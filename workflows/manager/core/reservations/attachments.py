@@ -125,7 +125,12 @@ class Attachments:
             The manager's disk is full or fails; the next call does it.
         """
         over: dict[str, list[tuple[AttachmentRow, str]]] = {}
-        for row in self.table.that_may_be_over():
+        may_be_over = self.table.whose_time_is_up()
+        # Each process is looked at once: all attachments of one user may end with it.
+        for pid, process in self.table.processes():
+            if process_identity(pid) != process:
+                may_be_over += self.table.of_process(pid, process)
+        for row in may_be_over:
             if reason := why_over(row):
                 over.setdefault(row.reservation, []).append((row, reason))
         # One by one, those of a user who has thousands would take minutes, and the reservations of others wait.
