@@ -8,8 +8,9 @@ rank to rank, for which ADIOS2 has no array, become an attribute of the variable
 from __future__ import annotations
 
 import contextlib
-import glob
 import math
+import secrets
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ from forebay.workflows.staging.outputs import (
     same_attribute,
 )
 
-__all__ = ["Bp5Format", "remove_profiles"]
+__all__ = ["Bp5Format", "opened_to_read"]
 
 _Extents = tuple[int, ...]
 
@@ -76,12 +77,8 @@ class Bp5Format:
         writer.close()
 
     def compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
-        try:
-            # Closed before its profile is removed, also where the comparison fails.
-            with contextlib.closing(_bp5.Reader(str(path))) as reader:
-                self._compare(reader, step, checksums, path, advance)
-        finally:
-            remove_profiles(path)
+        with opened_to_read(path) as reader:
+            self._compare(reader, step, checksums, path, advance)
 
     def _compare(
         self, reader: _bp5.Reader, step: Step, checksums: BlockChecksums, path: Path, advance: Advance
@@ -118,12 +115,24 @@ class Bp5Format:
             raise CorruptError("the output does not have the attributes of the step", str(path))
 
 
-def remove_profiles(path: Path) -> None:
-    """ADIOS2's reader leaves a profile of itself in /tmp, named after the file, whatever the parameter Profile says."""
-    # The hidden name of an output is nobody else's.
-    for profile in Path("/tmp").glob(f"{glob.escape(path.name)}_*_profiling.json"):  # noqa: S108 - it asks for no other
-        with contextlib.suppress(OSError):
-            profile.unlink()
+@contextlib.contextmanager
+def opened_to_read(path: Path, *, step_by_step: bool = False) -> Iterator[_bp5.Reader]:
+    """A reader of an output, which leaves nothing.
+
+    ADIOS2 leaves a profile in /tmp, named after what was opened, whatever the parameter Profile says. Where somebody has
+    put a link of that name before, it writes into what that leads to. So the name is one that nobody else can know.
+    """
+    with tempfile.TemporaryDirectory(prefix="forebay-bp5-") as hidden:
+        link = Path(hidden, secrets.token_hex(16))
+        link.symlink_to(path.absolute())
+        try:
+            # Closed before its profile is removed.
+            with contextlib.closing(_bp5.Reader(str(link), step_by_step=step_by_step)) as reader:
+                yield reader
+        finally:
+            for profile in Path("/tmp").glob(f"{link.name}_*_profiling.json"):  # noqa: S108 - it asks for no other
+                with contextlib.suppress(OSError):
+                    profile.unlink()
 
 
 _scratch = threading.local()

@@ -6,9 +6,8 @@ The attribute ``forebay/steps`` has the steps' numbers in the stream.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 from forebay.checksum import crc32c
 from forebay.datatypes import DataType, attribute_to_native, dtype_of
 from forebay.errors import CorruptError
-from forebay.workflows.staging import _bp5, publication
-from forebay.workflows.staging.bp5 import remove_profiles
+from forebay.workflows.staging import _bp5
+from forebay.workflows.staging.bp5 import opened_to_read
 from forebay.workflows.staging.checksum import text_checksum
 from forebay.workflows.staging.merging import JoinedAttributes, SingleStep, check_bytes
 from forebay.workflows.staging.outputs import Advance
@@ -52,7 +51,7 @@ class Bp5Merger:
     def write(self, steps: Sequence[SingleStep], path: Path, advance: Advance) -> None:
         joined = JoinedAttributes[_Value](lambda one, other: one == other)
         for step in steps:
-            with _opened(step.path) as reader:
+            with opened_to_read(step.path) as reader:
                 joined.add(_attributes(reader))
         self.notes = joined.notes()
         numbers = np.array([step.number for step in steps], np.uint64)
@@ -65,21 +64,15 @@ class Bp5Merger:
         for place, step in enumerate(steps):
             if place:
                 writer.next_step()
-            with _opened(step.path) as reader:
+            with opened_to_read(step.path) as reader:
                 self._written.append(_copy(reader, writer, advance))
         writer.close()
 
     def compare(self, steps: Sequence[SingleStep], path: Path, advance: Advance) -> None:
-        try:
-            self._compare(steps, path, advance)
-        finally:
-            remove_profiles(path)
-
-    def _compare(self, steps: Sequence[SingleStep], path: Path, advance: Advance) -> None:
-        with contextlib.closing(_bp5.Reader(str(path), step_by_step=True)) as reader:
+        with opened_to_read(path, step_by_step=True) as reader:
             self._compare_steps(reader, steps, path, advance)
         # Step by step, ADIOS2 tells attributes only in the step that they were written in.
-        with contextlib.closing(_bp5.Reader(str(path))) as reader:
+        with opened_to_read(path) as reader:
             if _attributes(reader) != self._attributes:
                 raise CorruptError("the output does not have the attributes of the steps", str(path))
 
@@ -103,20 +96,6 @@ class Bp5Merger:
 
 def _attributes(reader: _bp5.Reader) -> dict[str, _Value]:
     return {name: (code, is_array, data, texts) for name, code, is_array, data, texts in reader.attributes()}
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[_bp5.Reader]:
-    """A reader of one output of one step."""
-    # ADIOS2 leaves a profile named after what it opens: a name that is nobody else's.
-    link = publication.partial_path(path)
-    link.symlink_to(path.absolute())
-    try:
-        with contextlib.closing(_bp5.Reader(str(link))) as reader:
-            yield reader
-    finally:
-        publication.remove(link)
-        remove_profiles(link)
 
 
 def _copy(reader: _bp5.Reader, writer: _bp5.Writer, advance: Advance) -> dict[str, _Content]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -165,6 +166,23 @@ def test_bp5_is_what_adios2_readers_expect(tmp_path: Path) -> None:
         assert reader.read_attribute("hosts") == ["a", "bé"]
         assert reader.read_attribute("unit", "mesh/nodes") == "m"
         assert reader.num_steps() == 1
+
+
+def test_the_profile_of_adios2_goes_by_no_link_of_somebody_else(tmp_path: Path) -> None:
+    """It lies in /tmp, where a process that runs beside it sees the hidden names of outputs, and the process's number."""
+    step = InMemoryStep([global_array("T", "f8")], {})
+    path = tmp_path / f".flow.bp.partial-{tmp_path.parent.name}"
+    written = write("bp5", step, path)
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    link = Path("/tmp", f"{path.name}_{os.getpid():x}_profiling.json")
+    link.symlink_to(theirs)
+    try:
+        output_format("bp5").compare(cast(Step, step), written, path, lambda _: None)
+        assert theirs.read_text() == "theirs"
+        assert link.is_symlink()
+    finally:
+        link.unlink(missing_ok=True)
 
 
 def test_hdf5_is_what_h5py_users_expect(tmp_path: Path) -> None:
