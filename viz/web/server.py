@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 import secrets
 import shlex
@@ -19,6 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from aiohttp import web
 from trame.app import get_server
 from trame.ui.html import DivLayout
 from trame.widgets import html, rca
@@ -35,6 +37,7 @@ from forebay.viz.web.live_steps import LiveSteps
 __all__ = ["serve"]
 
 _HOST = "127.0.0.1"
+_WEBSOCKET = "/ws"
 _PAGE_STYLE = (
     "position: fixed; inset: 0; display: flex; flex-direction: column; background: #0b0f16; color: #dbe3f0; "
     "font-family: sans-serif"
@@ -64,6 +67,9 @@ def serve(
         key.write_text(token)
         # trame reads the command line of the process unless this names its options.
         os.environ["TRAME_ARGS"] = f"--server --authKeyFile {shlex.quote(str(key))}"
+        # They print what strangers send, as it is, and a traceback of each request that is none.
+        for name in ("wslink", "aiohttp"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         viewer = _Viewer(stream, scene, token, on_notice)
         try:
             viewer.run(port)
@@ -72,6 +78,19 @@ def serve(
         finally:
             viewer.close()
     return 0
+
+
+def _refuse_what_is_no_websocket(server: Any, **_: Any) -> None:
+    """wslink keeps what asks for its websocket and is none, and cannot end then."""
+
+    @web.middleware
+    async def refuse(request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
+        if request.path == _WEBSOCKET and not web.WebSocketResponse().can_prepare(request):
+            raise web.HTTPBadRequest
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    server.app.middlewares.append(refuse)
 
 
 class _Viewer:
@@ -102,6 +121,7 @@ class _Viewer:
         state.oldest, state.newest, state.step = info.oldest, info.committed, info.committed
         state.live, state.now, state.message = True, "", ""
         state.change("step", "live")(self._chosen)
+        self._server.controller.on_server_bind.add(_refuse_what_is_no_websocket)
         self._server.controller.on_server_ready.add(self._ready)
         self._server.controller.on_server_exited.add(self._finish)
         self._show(info.committed)
