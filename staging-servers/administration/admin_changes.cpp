@@ -86,8 +86,8 @@ Result<void> AdminSession::change_reservation(const protocol::Message& message, 
   }
   reservations.names_in_work.try_emplace(asked.name);
   reservations.bytes_in_work += more_bytes;
-  server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), changed, more_bytes,
-                              had_bytes = have.files_bytes, request = message.request] {
+  server.errand_worker().add_for(have.owner_uid, [&server, &reservations, this, alive = connection_.alive(), changed,
+                                                  more_bytes, had_bytes = have.files_bytes, request = message.request] {
     storage::ReservationStore& store = server.stream_services().store;
     Result<void> done =
         changed->files_bytes != had_bytes ? check_files_fit(store, *changed, had_bytes) : Result<void>();

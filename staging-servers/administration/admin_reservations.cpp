@@ -198,7 +198,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
   if (postpone_if_in_work(name, message, true)) return {};
   if (found == reservations.all().end()) {
     // An earlier attempt may have failed at just this.
-    server.errand_worker().add([&server, this, alive = connection_.alive(), request = message.request] {
+    server.errand_worker().add_for(peer.uid, [&server, this, alive = connection_.alive(), request = message.request] {
       auto synced = server.stream_services().store.sync_removals();
       server.stream_services().loop.post([this, alive, request, synced = std::move(synced)] {
         if (!alive.expired()) answer_done_or_failed(request, synced);
@@ -221,8 +221,9 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
   }
   reservation.space().segments().retiring = true;
   reservations.names_in_work.try_emplace(name);
-  server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), name,
-                              id = reservation.record().id, request = message.request] {
+  const uid_t owner = reservation.record().owner_uid;
+  server.errand_worker().add_for(owner, [&server, &reservations, this, alive = connection_.alive(), name,
+                                         id = reservation.record().id, request = message.request] {
     auto retired = server.stream_services().store.retire(id);
     const bool stays = !retired && server.stream_services().store.is_in_place(id);
     fail_point("server.reservation.retired");

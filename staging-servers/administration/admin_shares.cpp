@@ -62,7 +62,7 @@ Result<void> AdminSession::share_reservation(const protocol::Message& message, c
   reservations.names_in_work.try_emplace(asked.name);
   auto shared = std::make_shared<reservation::ReservationT>(std::move(changed));
   const Answer answer = answer_with_one(message.request);
-  server.errand_worker().add([&server, shared, answer] {
+  server.errand_worker().add_for(shared->owner_uid, [&server, shared, answer] {
     bool recorded = false;
     auto done = record_shares(server.stream_services().store, *shared, recorded);
     server.stream_services().loop.post([&server, shared, answer, recorded, done = std::move(done)] {

@@ -46,7 +46,7 @@ class AdministeredServer {
                                     std::function<void(Result<wire::ManagerAnswerT>)> answered) = 0;
   /// Of which each reservation gets one; none in a user namespace that has too few groups.
   virtual const std::optional<storage::GroupRange>& files_groups() const = 0;
-  /// For what takes long, but syncs, in order.
+  /// For what takes long, but syncs: the server's own in order, and what users ask for in turns, user by user.
   virtual Worker& errand_worker() = 0;
   /// For creations and walks over files, which may take very long: several run side by side, in no order.
   virtual Worker& side_worker() = 0;

@@ -178,7 +178,7 @@ void FilesSharing::settle(const std::string& name) {
   table_.names_in_work.try_emplace(name);
   const auto record = std::make_shared<reservation::ReservationT>(found->second->record());
   record->files_access_due = false;
-  errand_worker_.add([this, record, &services = host_.stream_services()] {
+  errand_worker_.add_for(record->owner_uid, [this, record, &services = host_.stream_services()] {
     auto done = services.store.replace_record(*record);
     services.loop.post([this, record, done = std::move(done)] {
       table_.end_work(record->name);

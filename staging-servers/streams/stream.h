@@ -39,7 +39,7 @@ struct StreamServices {
   Device& device;
   storage::ReservationStore& store;
   Worker& sync_worker;     ///< syncs, side by side
-  Worker& errand_worker;   ///< what else takes long, in order
+  Worker& errand_worker;   ///< what else takes long; users' jobs in turns
   Worker& counter_worker;  ///< what is counted beside a sync
   ReaderRegistry& readers;
   std::uint64_t storage_incarnation = 0;  ///< of the server's root (daemon/root_files.h)
