@@ -289,7 +289,7 @@ class Admin(Closing):
         return [StreamInfo.from_native(info) for info in self._of(reservation).streams(reservation)]
 
     def awaited_streams(self, reservation: str) -> list[AwaitedStream]:
-        """Streams of a reservation that readers wait for and nobody has made yet, by name."""
+        """Streams of a reservation that readers wait for and nobody has made yet, by name; the first 256."""
         return [AwaitedStream.from_native(stream) for stream in self._of(reservation).awaited_streams(reservation)]
 
     def stream(self, address: str | Address) -> StreamInfo:

@@ -194,7 +194,8 @@ std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& re
   const std::string prefix = reservation + "/";
   std::vector<AwaitedStream> awaited;
   for (auto entry = stream_waiters_.lower_bound(prefix);
-       entry != stream_waiters_.end() && entry->first.starts_with(prefix); ++entry) {
+       entry != stream_waiters_.end() && entry->first.starts_with(prefix) && awaited.size() < awaited_told_max;
+       ++entry) {
     awaited.push_back({entry->first.substr(prefix.size()), {}});
     auto& waits = awaited.back().waits;
     for (const auto& [number, reader] : entry->second) {

@@ -32,6 +32,8 @@ using MemberPresence = std::pair<std::uint16_t, std::uint64_t>;
 
 /// Of those that wait for one stream, nobody reads more.
 inline constexpr std::size_t waits_told_max = 64;
+/// Streams that readers wait for, of one answer: whoever may read can wait for as many as they have connections.
+inline constexpr std::size_t awaited_told_max = 256;
 
 class ReaderRegistry {
  public:
@@ -93,7 +95,7 @@ class ReaderRegistry {
   // Readers that wait for a stream to come into being, by its path
   void add_stream_waiter(Follower& reader, const std::string& path);
   void remove_stream_waiter(Follower& reader, const std::string& path);
-  /// Those of a reservation, by name.
+  /// Those of a reservation, by name; of too many the first ones.
   std::vector<AwaitedStream> awaited_streams(const std::string& reservation) const;
   /// They are told soon: the stream can be found only once its maker returns.
   void stream_made(const std::string& path);

@@ -14,7 +14,7 @@ from typing import Self
 
 from forebay import Admin
 
-__all__ = ["HELLO", "RawClient", "header", "recorded"]
+__all__ = ["HELLO", "RawClient", "header", "recorded", "recorded_of"]
 
 #: docs/formats/protocol.md: magic, type, descriptors, length of the body, request.
 _HEADER = struct.Struct("<4sHHII")
@@ -30,6 +30,16 @@ def header(kind: int, body_bytes: int, request: int = 1) -> bytes:
 
 def recorded(server: str, ask: Callable[[Admin], object]) -> list[bytes]:
     """The messages that a client sends which asks that, its hello first."""
+
+    def ask_by(path: str) -> None:
+        with Admin(path) as admin:
+            ask(admin)
+
+    return recorded_of(server, ask_by)
+
+
+def recorded_of(server: str, client: Callable[[str], object]) -> list[bytes]:
+    """The messages of a client that makes one connection, to the socket that it is given."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         path = Path(folder) / "socket"
         listener.bind(str(path))
@@ -37,8 +47,7 @@ def recorded(server: str, ask: Callable[[Admin], object]) -> list[bytes]:
         sent: list[bytes] = []
         relay = threading.Thread(target=_relay, args=(listener, server, sent))
         relay.start()
-        with Admin(str(path)) as admin:
-            ask(admin)
+        client(str(path))
         relay.join(_DEADLINE_S)
     stream = b"".join(sent)
     messages = []
@@ -51,6 +60,7 @@ def recorded(server: str, ask: Callable[[Admin], object]) -> list[bytes]:
 
 def _relay(listener: socket.socket, server: str, sent: list[bytes]) -> None:
     client, _ = listener.accept()
+    listener.close()  # another connection is refused, and does not wait for an answer
     with client, socket.socket(socket.AF_UNIX) as upstream:
         upstream.connect(server)
         while True:

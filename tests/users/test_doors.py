@@ -7,6 +7,7 @@ import os
 import signal
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import Admin, NoSpaceError, Rights
+from forebay import Admin, NoSpaceError, Rights, StreamNotFoundError
 from tests.fault.instance import Instance
 from tests.support.ports import free_ports
-from tests.support.raw_client import HELLO, RawClient, header, recorded
+from tests.support.raw_client import HELLO, RawClient, header, recorded, recorded_of
 from tests.support.staging_server import StagingServer, StartError
 from tests.support.time_limits import seconds
 from tests.support.users import User, Users
@@ -210,10 +211,15 @@ def test_a_packet_of_queries_over_many_files_holds_nobody_up(users: Users, serve
 
 
 def _answered_before_another(
-    eve: User, bob: User, server: Instance, prepare: Callable[[], list[RawClient]], ask: Callable[[RawClient], object]
+    eve: User,
+    bob: User,
+    server: Instance,
+    prepare: Callable[[], list[RawClient]],
+    ask: Callable[[RawClient], object],
+    bobs: Callable[[Admin], object] = lambda admin: admin.reservations(),
 ) -> int:
-    """How many answers eve's clients have when bob has one. All of them are there before bob asks, and the kernel tells
-    the server of them first.
+    """How many answers eve's clients have when bob has one, to `bobs`. All of them are there before bob asks, and the
+    kernel tells the server of them first.
     """
     socket = server.socket()
 
@@ -228,7 +234,7 @@ def _answered_before_another(
         tell(sum(client.answers_so_far() for client in clients))
 
     def ask_once(tell: Tell) -> None:
-        hello, query = recorded(socket, lambda admin: admin.reservations())
+        hello, query = recorded(socket, bobs)
         client = RawClient(socket)
         client.send(hello)
         client.answers(1)
@@ -301,6 +307,67 @@ def test_short_requests_on_thousands_of_connections_hold_nobody_up(users: Users,
         return clients
 
     assert _answered_before_another(eve, bob, server, prepare, lambda client: client.send(queries[0])) < count
+
+
+def test_shares_of_one_user_hold_nobodys_up(users: Users, server: Instance) -> None:
+    """Each is written to the disk, one after another."""
+    eve, bob = users("eve"), users("bob")
+    server.create("bobs", "8MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    names = [f"eves{number}" for number in range(40)]
+    for name in names:
+        server.create(name, "8MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    socket = server.socket()
+    shares: list[bytes] = []
+
+    def share(name: str, admin: Admin) -> None:
+        admin.share(name, Rights.READ, user=0)
+
+    def prepare() -> list[RawClient]:
+        client = RawClient(socket)
+        for name in names:
+            hello, asked = recorded(socket, partial(share, name))
+            shares.append(asked)
+        client.send(hello)
+        client.answers(1)
+        return [client]
+
+    def ask(client: RawClient) -> None:
+        client.send(b"".join(shares))
+
+    assert _answered_before_another(eve, bob, server, prepare, ask, partial(share, "bobs")) < len(names) / 2
+
+
+def test_who_waits_for_many_streams_makes_no_answer_long(users: Users, server: Instance) -> None:
+    bob, eve = users("bob"), users("eve")
+    server.create("bobs", "16MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    socket = server.socket()
+    with server.admin() as admin:
+        admin.share("bobs", Rights.READ, user=eve.uid)
+    name = "stream-with-a-name-of-its-own-0000"
+
+    def wait_shortly(path: str) -> None:
+        with pytest.raises(StreamNotFoundError):
+            forebay.open(f"bobs/{name}", instance=path, timeout=0.1)
+
+    def attack(tell: Tell) -> None:
+        hello, asked, *_ = recorded_of(socket, wait_shortly)
+        # Its time, in milliseconds.
+        assert asked.count(struct.pack("<q", 100)) == 1
+        asked = asked.replace(struct.pack("<q", 100), struct.pack("<q", 1_000_000))
+        clients = []
+        for number in range(300):
+            clients.append(RawClient(socket))
+            clients[-1].send(hello + asked.replace(name.encode(), name.encode()[:-4] + b"%04d" % number))
+            clients[-1].answers(1)
+        # The server has what was sent before.
+        Admin(socket).reservations()
+        tell("waits")
+        os.read(stay, 1)
+
+    stay, _ = os.pipe()
+    with eve.child(attack) as attacker:
+        assert attacker.next() == "waits"
+        assert len(bob.call(lambda: Admin(socket).awaited_streams("bobs"))) == 256
 
 
 def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server: Instance) -> None:

@@ -307,7 +307,7 @@ class Admin {
   Result<ReservationInfo> reservation(std::string_view name);
 
   Result<std::vector<StreamInfo>> streams(std::string_view reservation);
-  /// Streams of the reservation that readers wait for and nobody has made yet, by name.
+  /// Streams of the reservation that readers wait for and nobody has made yet, by name; the first 256.
   Result<std::vector<AwaitedStream>> awaited_streams(std::string_view reservation);
   Result<StreamInfo> stream(const Address& address);
   Result<std::vector<StepSummary>> steps(const Address& address);
