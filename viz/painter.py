@@ -74,10 +74,11 @@ class Painter(Closing):
         """Width and height of the pictures."""
         return self._scene.size
 
-    def paint(self, step: Step, path: Path | None = None) -> NDArray[np.uint8]:
+    def paint(self, step: Step, path: Path | None = None, *, inner: bool = False) -> NDArray[np.uint8]:
         """Draws a step; when this returns, the whole picture is on disk at ``path``, JPEG or PNG by its suffix.
 
-        Drafts are written, but not synced.
+        Drafts are written, but not synced. With ``inner`` the folder of ``path`` is one that an output has in a folder
+        that the user named: a link of another user in its place is refused.
 
         Returns
         -------
@@ -96,7 +97,7 @@ class Painter(Closing):
             try:
                 if self._child is None:
                     self._child = _Child(self._command, self._scene)
-                return self._child.paint(step, path, self._timeout_s)
+                return self._child.paint(step, path, inner, self._timeout_s)
             except _ChildFailedError as error:
                 self.close()
                 failures.append(str(error))
@@ -144,8 +145,8 @@ class _Child:
         """Of the process."""
         return self._process.pid
 
-    def paint(self, step: Step, path: Path | None, timeout_s: float) -> NDArray[np.uint8]:
-        request = pickle.dumps({"step": pickle.dumps(step), "path": path})
+    def paint(self, step: Step, path: Path | None, inner: bool, timeout_s: float) -> NDArray[np.uint8]:
+        request = pickle.dumps({"step": pickle.dumps(step), "path": path, "inner": inner})
         answer = self._ask(request, timeout_s)
         if answer:
             kind = getattr(errors, answer["kind"], None) if answer["kind"] else None

@@ -9,6 +9,7 @@ import os
 import pickle
 import socket
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from PIL import Image
 
 from forebay import Step
 from forebay.errors import ForebayError
+from forebay.files.by_descriptor import found_inner
 from forebay.new_output import new_output
 from forebay.viz.scenes.description import Quality, SceneDescription
 from forebay.viz.scenes.picture import ScenePicture
@@ -41,14 +43,15 @@ class _Canvas:
         self._previous = step
         pixels = self._picture.render()
         if request["path"] is not None:
-            _save(pixels, request["path"], self._scene.quality)
+            _save(pixels, request["path"], self._scene.quality, inner=request["inner"])
         np.frombuffer(self._memory, np.uint8, pixels.size)[:] = pixels.ravel()
 
 
-def _save(pixels: np.ndarray[Any, np.dtype[np.uint8]], path: Path, quality: Quality) -> None:
+def _save(pixels: np.ndarray[Any, np.dtype[np.uint8]], path: Path, quality: Quality, *, inner: bool) -> None:
     """Writes the picture whole: it appears under its name when its bytes are on disk, or written if it is a draft."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with new_output(path) as hidden, hidden.open("wb") as file:
+    found = found_inner(path.parent) if inner else nullcontext(path.parent)
+    with found as folder, new_output(folder / path.name) as hidden, hidden.open("wb") as file:
         if path.suffix.lower() in (".jpg", ".jpeg"):
             Image.fromarray(pixels).save(file, "jpeg", quality=90)
         else:

@@ -17,6 +17,7 @@ from PIL import Image
 from forebay import Step
 from forebay.closing import Closing
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
+from forebay.files.by_descriptor import found_inner
 from forebay.new_output import remove_left
 from forebay.viz.coming_steps import ComingSteps
 from forebay.viz.contact_sheet import ContactSheet
@@ -59,8 +60,9 @@ class Recorder(Closing):
         self._folder, self._frames_folder = folder, frames or folder / "frames"
         self._painter, self._sheet = painter, sheet
         self._made = MadeFolders(self._frames_folder)
-        for part in (*self._frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
-            remove_left(part)  # of a process that was killed while it wrote
+        with found_inner(self._frames_folder) as frames_folder:
+            for part in (*frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
+                remove_left(part)  # of a process that was killed while it wrote
         self._waiting: list[int] = []  # frames on disk that come after a missing one, in order
         self._movie = Movie(movie or folder / "movie.mp4", *painter.size, frame_rate=frame_rate)
         try:
@@ -72,7 +74,8 @@ class Recorder(Closing):
     @property
     def frames(self) -> list[int]:
         """Numbers of the steps that are on disk, in order."""
-        return sorted(int(path.stem) for path in self._frames_folder.glob("*.png") if path.stem.isdecimal())
+        with found_inner(self._frames_folder) as folder:
+            return sorted(int(path.stem) for path in folder.glob("*.png") if path.stem.isdecimal())
 
     def frame_path(self, step: int) -> Path:
         """Where the picture of a step lies."""
@@ -89,13 +92,13 @@ class Recorder(Closing):
             False if the step was withdrawn or dropped while it was drawn.
         """
         try:
-            picture = self._painter.paint(step, self.frame_path(step.number))
+            picture = self._painter.paint(step, self.frame_path(step.number), inner=True)
         except (StepGoneError, StepNotFoundError) as error:
             # Whoever draws opens the step anew: it may be withdrawn, or dropped where it could not be pinned.
             coming.gone(step, str(error))
             return False
         if not coming.done(step):
-            self.frame_path(step.number).unlink(missing_ok=True)
+            self._remove(step.number)
             return False
         self._link_latest(step.number)
         self._waiting = sorted({*self._waiting, step.number})
@@ -110,7 +113,7 @@ class Recorder(Closing):
         """Takes a step and all after it out of folder and movie."""
         for number in reversed(self.frames):
             if number >= first:
-                self.frame_path(number).unlink()
+                self._remove(number)
         self._waiting = [number for number in self._waiting if number < first]
         latest = self._folder / "latest.png"
         if latest.is_symlink() and not latest.exists():
@@ -153,8 +156,13 @@ class Recorder(Closing):
             self._sheet.add(number, picture)
 
     def _frame(self, number: int) -> NDArray[np.uint8]:
-        with Image.open(self.frame_path(number)) as image:
+        with found_inner(self._frames_folder) as folder, Image.open(folder / self.frame_path(number).name) as image:
             return np.asarray(image.convert("RGB"))
+
+    def _remove(self, number: int) -> None:
+        """Removes a frame, if it is there."""
+        with found_inner(self._frames_folder) as folder:
+            (folder / self.frame_path(number).name).unlink(missing_ok=True)
 
     def _link_latest(self, number: int) -> None:
         """Points to the frame unless it is of a step that was skipped earlier."""

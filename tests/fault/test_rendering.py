@@ -59,7 +59,7 @@ def frame_files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "frames").iterdir())
 
 
-def step_is_gone(step: forebay.Step, _path: Path) -> None:
+def step_is_gone(step: forebay.Step, _path: Path, inner: bool) -> None:
     raise forebay.StepGoneError("the step was withdrawn", str(step.address))
 
 

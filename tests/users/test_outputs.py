@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import forebay
 from forebay.checksum import crc32c
@@ -242,6 +243,38 @@ def test_fsspec_follows_no_link_that_another_has_put_into_a_reservation(
     with pytest.raises(forebay.PermissionDeniedError, match="has put a link there"):
         ada.call(act)
     assert private.read_text() == "mine"
+
+
+def test_a_dataset_for_idx_goes_by_no_link_to_another_one(users: Users, common: Path) -> None:
+    """It removed the steps of the other one, which its own index did not name."""
+    pytest.importorskip("OpenVisus")
+    from forebay.viz.publishing.idx import IdxPublication
+
+    ada, eve = users("ada"), users("eve")
+    private = ada.home / "idx" / "flow"
+    ada.call(lambda: (private / "t000001").mkdir(parents=True))
+    eve.call(lambda: (common / "flow").symlink_to(private))
+    with pytest.raises(forebay.PermissionDeniedError, match="has put a link there"):
+        ada.call(lambda: IdxPublication(common, "flow") and None)
+    assert (private / "t000001").is_dir()
+
+
+def test_frames_go_by_no_link_to_those_of_another_movie(users: Users, common: Path) -> None:
+    """They became part of this movie, and were replaced and removed."""
+    ada, eve = users("ada"), users("eve")
+    private = ada.home / "frames"
+
+    def make() -> None:
+        private.mkdir()
+        Image.new("RGB", (64, 48)).save(private / "000001.png")
+
+    ada.call(make)
+    eve.call(lambda: (common / "frames").symlink_to(private))
+    painter = SimpleNamespace(size=(64, 48))
+    with pytest.raises(forebay.PermissionDeniedError, match="has put a link there"):
+        ada.call(lambda: Recorder(common, painter).close())  # type: ignore[arg-type]
+    assert (private / "000001.png").exists()
+    assert not (common / "movie.mp4").exists()
 
 
 def test_what_a_chain_says_goes_into_no_file_that_another_has_put_there(users: Users, common: Path) -> None:

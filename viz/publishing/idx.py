@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import OpenVisus
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, StorageError, UnsupportedError
+from forebay.files.by_descriptor import found_inner
 from forebay.new_output import new_output, remove_left
 from forebay.viz.grid import Grid
 
@@ -51,12 +53,15 @@ class IdxPublication:
     def __init__(self, folder: Path, name: str, variables: Sequence[str] | None = None) -> None:
         self._folder, self._name, self._variables = folder, name, variables
         self._folder.mkdir(parents=True, exist_ok=True)
-        for left in (self._folder / self._name).glob(".t*.part"):
-            remove_left(left)  # of a process that was killed
-        self._head, self._steps = self._known()
-        for path in (self._folder / self._name).glob("t*"):
-            if re.fullmatch("t[0-9]+", path.name) and int(path.name[1:]) not in self._steps:
-                shutil.rmtree(path)  # it came before the index that would have named it
+        # Others who may write in the folder may put a link there, to other data of this user.
+        inner = self._folder / self._name
+        with found_inner(inner) if os.path.lexists(inner) else nullcontext(inner) as data:
+            for left in data.glob(".t*.part"):
+                remove_left(left)  # of a process that was killed
+            self._head, self._steps = self._known(data)
+            for path in data.glob("t*"):
+                if re.fullmatch("t[0-9]+", path.name) and int(path.name[1:]) not in self._steps:
+                    shutil.rmtree(path)  # it came before the index that would have named it
 
     @property
     def index(self) -> Path:
@@ -108,22 +113,22 @@ class IdxPublication:
         if withdrawn:
             self._steps -= set(withdrawn)
             self._write_index()  # before the data goes, so that it never names what is not there
-        target = self.path(step.number)
-        target.parent.mkdir(exist_ok=True)
-        with new_output(target) as made:
-            head = self._write_data(grid, step, made.parent)
-            if not self._steps:
-                self._head = head
-            elif head != self._head:
-                raise UnsupportedError(
-                    f"an IDX dataset has one grid and one list of fields, and those of step {step.number} are not "
-                    f"those of step {self.steps[-1]}: name what all steps have by --variables, or take another folder",
-                    str(step.address),
-                )
-            for number in withdrawn:
-                shutil.rmtree(self.path(number), ignore_errors=True)
-            (made.parent / self._name / target.name).replace(made)
-        _sync(target.parent)
+        with found_inner(self._folder / self._name, makes=True) as data:
+            with new_output(data / (_TIME_TEMPLATE % step.number)) as made:
+                head = self._write_data(grid, step, made.parent)
+                if not self._steps:
+                    self._head = head
+                elif head != self._head:
+                    raise UnsupportedError(
+                        f"an IDX dataset has one grid and one list of fields, and those of step {step.number} are not "
+                        f"those of step {self.steps[-1]}: name what all steps have by --variables, or take another "
+                        "folder",
+                        str(step.address),
+                    )
+                for number in withdrawn:
+                    shutil.rmtree(data / (_TIME_TEMPLATE % number), ignore_errors=True)
+                (made.parent / self._name / made.name).replace(made)
+            _sync(data)
         self._steps.add(step.number)
         self._write_index()
         return grid.left_out
@@ -188,8 +193,8 @@ class IdxPublication:
         else:
             self.index.unlink(missing_ok=True)
 
-    def _known(self) -> tuple[str, set[int]]:
-        """What the index says, if there is one."""
+    def _known(self, data: Path) -> tuple[str, set[int]]:
+        """What the index says, if there is one, of what is there."""
         if not self.index.exists():
             return "", set()
         text = self.index.read_text()
@@ -197,7 +202,7 @@ class IdxPublication:
         if times is None:
             raise InvalidArgumentError(f"{self.index} was not written by forebay publish: take another folder")
         numbers = {int(number) for number in re.findall(r"\(([0-9]+),\1,1\)", times[1])}
-        return _without_time(text), {number for number in numbers if self.path(number).is_dir()}
+        return _without_time(text), {number for number in numbers if (data / (_TIME_TEMPLATE % number)).is_dir()}
 
 
 def _without_time(text: str) -> str:

@@ -29,6 +29,7 @@ from forebay.cli.following import (
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.ended_run import tell_ended_run
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError, UnsupportedError
+from forebay.files.by_descriptor import found_inner
 from forebay.viz.drawing_options import (
     LatestOption,
     QualityOption,
@@ -249,9 +250,11 @@ def _keep_frames(
     from forebay.viz.recorder import Recorder
 
     sheet = None if sheet_path is None else ContactSheet(sheet_path)
-    for earlier in frames.glob("*.png"):
-        if earlier.stem.isdecimal():
-            earlier.unlink()
+    if frames.exists():
+        with found_inner(frames) as folder:
+            for earlier in folder.glob("*.png"):
+                if earlier.stem.isdecimal():
+                    earlier.unlink()
     with Recorder(frames, painter, frame_rate=frame_rate, frames=frames, movie=movie, sheet=sheet) as recorder:
         recorder.withdraw(0)
         try:

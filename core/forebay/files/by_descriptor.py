@@ -16,7 +16,7 @@ from pathlib import Path
 
 from forebay.files.open_folder import open_entry, open_outside
 
-__all__ = ["copy_out", "found_entry", "found_place"]
+__all__ = ["copy_out", "found_entry", "found_inner", "found_place"]
 
 _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,6 +37,17 @@ def found_place(path: Path | str, *, makes: bool = False) -> Iterator[Path]:
     above, name = os.path.split(path)
     with _shown(open_outside(above) if makes else open_entry(above)) as folder:
         yield folder / name
+
+
+@contextmanager
+def found_inner(folder: Path, *, makes: bool = False) -> Iterator[Path]:
+    """A folder that an output has in one that the user named; raises as `open_entry`. With `makes`, it is made.
+
+    The way to the one above it may go by any links. A link of another user in its own place leads nowhere.
+    """
+    path = os.path.join(os.path.realpath(folder.parent), folder.name)
+    with _shown(open_outside(path) if makes else open_entry(path)) as inner:
+        yield inner
 
 
 def copy_out(source: Path, target: Path) -> None:
