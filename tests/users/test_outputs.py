@@ -295,6 +295,20 @@ def test_what_a_chain_says_goes_into_no_file_that_another_has_put_there(users: U
     assert (common / "render.log").stat().st_uid == ada.uid
 
 
+def test_a_chain_writes_into_no_results_that_another_has_put_there(
+    users: Users, common: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, eve = users("ada"), users("eve")
+    earlier = ada.home / "earlier"
+    ada.call(earlier.mkdir)
+    eve.call(lambda: (common / "scan-0001").symlink_to(earlier))
+    monkeypatch.setattr(service, "_next_name", lambda _: "scan-0001")
+    settings = service.ChainSettings("run1", common / "scan.h5", common)
+    with pytest.raises(forebay.PermissionDeniedError, match="has put a link there"):
+        ada.call(lambda: service.run_chain(settings, {}) and None)
+    assert list(earlier.iterdir()) == []
+
+
 def test_another_folder_that_has_the_name_of_a_left_one_stays(users: Users, common: Path) -> None:
     """Eve cannot enter Ada's folder, and gives it a name that a killed process of Ada's may have left."""
     ada, eve = users("ada"), users("eve")

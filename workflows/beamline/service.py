@@ -17,6 +17,7 @@ from typing import Any
 
 import forebay
 from forebay.errors import InvalidArgumentError
+from forebay.files.by_descriptor import found_inner
 from forebay.workflows.beamline.chain import acquire
 from forebay.workflows.beamline.scan_log import ScanLog
 from forebay.workflows.beamline.scan_streams import ScanSettings
@@ -111,7 +112,9 @@ def run_chain(
     scan, normalised = f"{settings.reservation}/{name}", f"{settings.reservation}/{name}.normalised"
     results = settings.folder / name
     slices = results / "slices"
-    slices.mkdir(parents=True, exist_ok=True)
+    for folder in (results, slices):
+        with found_inner(folder, makes=True):
+            pass  # another user's link to other results is refused
     outcome = Outcome(name, results=results)
     rows = ["--rows", settings.rows] if settings.rows else []
     center = [] if settings.center is None else ["--center", str(settings.center)]
