@@ -243,6 +243,27 @@ def test_requests_take_turns_between_users() -> None:
     asyncio.run(run())
 
 
+def test_requests_that_wait_for_nothing_are_not_all_answered_before_anothers() -> None:
+    """One of each of a user's hundreds of connections, in each round of the loop."""
+
+    async def run() -> None:
+        turns = _RequestTurns()
+        answered: list[int] = []
+
+        async def ask(uid: int) -> None:
+            number = await turns.begin(uid)
+            answered.append(uid)
+            turns.end(number)
+
+        many = [asyncio.create_task(ask(7)) for _ in range(100)]
+        await asyncio.create_task(ask(8))
+        assert answered == [7, 7, 7, 7, 8]
+        await asyncio.gather(*many)
+        assert len(answered) == 101
+
+    asyncio.run(run())
+
+
 def test_one_user_computes_few_answers_at_once() -> None:
     async def run() -> None:
         turns = _RequestTurns()

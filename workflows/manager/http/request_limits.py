@@ -160,7 +160,12 @@ class _RequestTurns:
         return number
 
     def end(self, number: int) -> None:
-        """It is through."""
+        """It is through. Its place is free in the loop's next round: else requests that wait for nothing would all be
+        answered in this one, of each connection one, and what others ask takes several rounds.
+        """
+        asyncio.get_running_loop().call_soon(self._free, number)
+
+    def _free(self, number: int) -> None:
         self._turns.end(number)
         self._fill()
 
