@@ -49,6 +49,11 @@ class Connection:
         """Of the next answer, whatever follows."""
         return int((await self._reader.readuntil(b"\r\n\r\n")).split()[1])
 
+    @property
+    def has_ended(self) -> bool:
+        """It is known to have."""
+        return self._reader.at_eof()
+
     async def read(self, size: int) -> None:
         """So many bytes of an answer."""
         await self._reader.readexactly(size)
@@ -179,10 +184,14 @@ def test_a_head_of_many_lines_is_refused_before_they_are_read(tmp_path: Path, en
             lines = ["GET /long HTTP/1.1", "host: m", *["a:"] * 200]
             await connection.send(ending.join([*lines, "", ""]).encode())
             assert await connection.status() == 400
+            await connection.read(len("Invalid HTTP request received."))
             few = await connect()
             body = b'{"a":' + b"\n" * 300 + b'""}'
             await few.send((head("POST", "/echo", f"content-length: {len(body)}", *["a:"] * 90) + body) * 2)
             assert await few.status() == 200
+            await few.read(len('{"size":9}'))
+            # Nobody comes again at once, with another connection.
+            assert not connection.has_ended
 
     asyncio.run(run())
 

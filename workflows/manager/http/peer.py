@@ -30,6 +30,8 @@ _HEAD_BYTES_MAX = 64 << 10  # of a request
 _HEAD_LINES_MAX = 100
 #: How long a whole request, or the next one on the same connection, may take to come.
 REQUEST_SECONDS_MAX = 30.0
+#: How long a connection stays, unread, on which something came that is no request.
+_REFUSED_SECONDS = 1.0
 _TOO_MANY_BODY = (
     b'{"error": {"code": "busy", "what": "you have too many connections to the manager; close some, then try again", '
     b'"where": ""}}'
@@ -125,6 +127,18 @@ class PeerProtocol(H11Protocol):
             return
         self._expect_no_request()
         self._expect_request()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no request. To take a connection costs more than to refuse what comes on it, so who has as
+        many as one may comes again a second later.
+        """
+        self._expect_no_request()
+        self.flow.pause_reading()
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        refusal = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (refusal, h11.Data(data=msg.encode("ascii")), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.loop.call_later(_REFUSED_SECONDS, self.transport.close)
 
     @property
     def is_idle(self) -> bool:
