@@ -273,6 +273,24 @@ def test_requests_that_wait_for_nothing_are_not_all_answered_before_anothers() -
     asyncio.run(run())
 
 
+def test_refusals_take_turns_as_answers_do(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as connect:
+            for _ in range(4):
+                await (await connect()).send(head("GET", "/wait"))
+            refused = await connect()
+            await refused.send(head("POST", "/echo", f"content-length: {1 << 30}"))
+            answered = asyncio.create_task(refused.answer())
+            for _ in range(10):  # these take no place, and the other one would have come before them
+                other = await connect()
+                await other.send(b"GET\r\n\r\n")
+                assert await other.status() == 400
+            assert not answered.done()
+            answered.cancel()
+
+    asyncio.run(run())
+
+
 def test_one_user_computes_few_answers_at_once() -> None:
     async def run() -> None:
         turns = _RequestTurns()
@@ -318,8 +336,8 @@ def test_who_reads_no_answers_has_no_further_ones_computed(tmp_path: Path) -> No
             answered = asyncio.create_task(waiting.answer())
             for _ in range(10):  # these take no place, and the other one would have come before them
                 refused = await connect()
-                await refused.send(head("POST", "/echo", f"content-length: {1 << 30}"))
-                assert await refused.status() == 413
+                await refused.send(b"GET\r\n\r\n")
+                assert await refused.status() == 400
             assert not answered.done()
             await unread[0].read(len(LONG))
             assert (await answered)[0] == 200

@@ -85,17 +85,14 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
+        peer, refusal = scope["state"]["peer"], None
         try:
-            peer = asking_peer(scope["state"]["peer"], scope["headers"])
+            peer = asking_peer(peer, scope["headers"])
         except ForebayError as error:
-            await _refuse(send, 403, error.code, error.what)
-            return
+            refusal = error
         scope["state"]["peer"] = peer
         nobodys = self._is_nobodys(peer)
         bytes_max = _CALL_BYTES_MAX if nobodys else BODY_BYTES_MAX
-        if _announced_bytes(scope) > bytes_max:
-            await _refuse_length(send, bytes_max)
-            return
         turn = Turn(None if nobodys else self._turns, peer.uid)
         scope["state"]["turn"] = turn
         has_answered = is_refused = False
@@ -118,8 +115,15 @@ class RequestLimits:
             if not is_refused:
                 await send(message)
 
+        # What is refused takes the loop's time as well.
         await turn.take()
         try:
+            if refusal is not None:
+                await _refuse(send, 403, refusal.code, refusal.what)
+                return
+            if _announced_bytes(scope) > bytes_max:
+                await _refuse_length(send, bytes_max)
+                return
             with contextlib.suppress(_TooLargeError):
                 await self._application(scope, receive_some, send_some)
             # It takes memory as long as nobody reads it.
