@@ -83,14 +83,12 @@ def serve(
 def _refuse_what_is_no_websocket(server: Any, **_: Any) -> None:
     """wslink keeps what asks for its websocket and is none, and cannot end then."""
 
-    @web.middleware
-    async def refuse(request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
+    async def refuse(request: web.Request, handler: Callable[..., Any]) -> Any:
         if request.path == _WEBSOCKET and not web.WebSocketResponse().can_prepare(request):
             raise web.HTTPBadRequest
-        answer: web.StreamResponse = await handler(request)
-        return answer
+        return await handler(request)
 
-    server.app.middlewares.append(refuse)
+    server.app.middlewares.append(web.middleware(refuse))
 
 
 class _Viewer:
