@@ -119,8 +119,8 @@ class Bp5Format:
 def opened_to_read(path: Path, *, step_by_step: bool = False) -> Iterator[_bp5.Reader]:
     """A reader of an output, which leaves nothing.
 
-    ADIOS2 leaves a profile in /tmp, named after what was opened, whatever the parameter Profile says. Where somebody has
-    put a link of that name before, it writes into what that leads to. So the name is one that nobody else can know.
+    ADIOS2 leaves a profile in /tmp, named after what was opened, whatever the parameter Profile says. Where somebody
+    has put a link of that name before, it writes into what that leads to. So the name is one that nobody else can know.
     """
     with tempfile.TemporaryDirectory(prefix="forebay-bp5-") as hidden:
         link = Path(hidden, secrets.token_hex(16))

@@ -169,7 +169,7 @@ def test_bp5_is_what_adios2_readers_expect(tmp_path: Path) -> None:
 
 
 def test_the_profile_of_adios2_goes_by_no_link_of_somebody_else(tmp_path: Path) -> None:
-    """It lies in /tmp, where a process that runs beside it sees the hidden names of outputs, and the process's number."""
+    """It lies in /tmp, and others can see the hidden name of an output, and the number of the process."""
     step = InMemoryStep([global_array("T", "f8")], {})
     path = tmp_path / f".flow.bp.partial-{tmp_path.parent.name}"
     written = write("bp5", step, path)

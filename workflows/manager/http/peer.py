@@ -72,7 +72,7 @@ class _ShortRequests(h11.Connection):
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         if self.their_state is h11.IDLE:
             head, _ = self.trailing_data
-            if head[: _HEAD_BYTES_MAX].partition(b"\r\n\r\n")[0].count(b"\n") > _HEAD_LINES_MAX:
+            if head[:_HEAD_BYTES_MAX].partition(b"\r\n\r\n")[0].count(b"\n") > _HEAD_LINES_MAX:
                 raise h11.RemoteProtocolError(f"a request has at most {_HEAD_LINES_MAX} headers")
         event = super().next_event()
         if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
