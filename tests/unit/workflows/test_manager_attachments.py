@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import cast
 
 import pytest
@@ -60,6 +60,19 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 @pytest.fixture
 def table(database: Database) -> AttachmentTable:
     return AttachmentTable(database)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[str]:
+    """Grows with each call of a module's function."""
+    plain = getattr(module, name)
+    calls: list[str] = []
+
+    def call(*arguments: object) -> object:
+        calls.append(name)
+        return plain(*arguments)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
 
 
 def holder(name: str = "a", reservation: str = "run1", uid: int = 7, **values: float) -> AttachmentRow:
@@ -162,8 +175,7 @@ def test_what_others_have_is_not_read_for_a_user(database: Database, monkeypatch
         table.put(one)
     for number in range(20):
         table.put(holder(str(number), "run2", uid=9))
-    read = []
-    monkeypatch.setattr(attachment_table, "_row", lambda row, plain=attachment_table._row: read.append(0) or plain(row))
+    read = counted(monkeypatch, attachment_table, "_row")
     why = Why(database)
     assert [row.holder for row in why.visible_attachments(Peer(7, 7))] == ["a", "b", "d"]
     assert len(read) == 3
@@ -178,14 +190,10 @@ def test_attachments_of_one_process_cost_as_one(database: Database, monkeypatch:
     for number in range(20):
         attachments.table.put(dataclasses.replace(holder(str(number), "kept"), pid=os.getpid(), process=own))
     attachments.table.put(dataclasses.replace(holder("gone", "kept"), pid=os.getpid(), process="another"))
-    looks = []
-    look = in_use.process_identity
-    for module in (in_use, attachments_module):
-        monkeypatch.setattr(module, "process_identity", lambda pid: looks.append(pid) or look(pid))
-    read = []
-    monkeypatch.setattr(attachment_table, "_row", lambda row, plain=attachment_table._row: read.append(0) or plain(row))
+    looks = [counted(monkeypatch, module, "process_identity") for module in (in_use, attachments_module)]
+    read = counted(monkeypatch, attachment_table, "_row")
     attachments.settle()
-    assert len(looks) <= 3
+    assert sum(map(len, looks)) <= 3
     assert len(read) == 1
     assert len(attachments.table.all()) == 20
 
