@@ -36,7 +36,7 @@ LIFE = (
     (COMPUTES, ("destroy", NAME)),
 )
 #: No more than a life has of each.
-POINTS_MIN = {"call": 16, "change": 8}
+POINTS_MIN = {"call": 32, "change": 8}
 
 
 class MortalLife:
