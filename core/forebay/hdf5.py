@@ -33,6 +33,7 @@ __all__ = [
     "add_dimension",
     "block_name",
     "block_place",
+    "dataset_path",
     "fill_file",
     "import_h5py",
     "is_dimension_only",
@@ -173,7 +174,7 @@ class _ArraysWritten:
         self._advance(size_bytes)
 
     def add_whole(self, file: h5py.File, variable: Variable) -> None:
-        dataset = file.create_dataset(variable.name, shape=variable.shape, dtype=variable.dtype)
+        dataset = file.create_dataset(dataset_path(variable.name), shape=variable.shape, dtype=variable.dtype)
         for number, block in enumerate(variable.blocks):
             array = np.asarray(variable.block(number))
             if array.size:
@@ -187,13 +188,13 @@ class _ArraysWritten:
 
 
 def _write_variable(file: h5py.File, variable: Variable, arrays: Arrays) -> None:
-    name = variable.name
+    name = dataset_path(variable.name)
     if variable.dtype is STRING_DTYPE:
         text_dtype = import_h5py().string_dtype()
         is_single = variable.kind is ShapeKind.GLOBAL_VALUE
         numbers = range(1 if is_single else len(variable.blocks))
         texts = [str(variable.block(number).item()) for number in numbers]
-        _check_texts(texts, f"variable {name!r}")
+        _check_texts(texts, f"variable {variable.name!r}")
         if is_single:
             file.create_dataset(name, data=texts[0], dtype=text_dtype)
         else:
@@ -289,11 +290,20 @@ def block_name(number: int) -> str:
     return f"block_{number:06d}"
 
 
+def dataset_path(name: str) -> str:
+    """The dataset of a variable that is called "a//b", "a/./b" or "a/", for h5py. HDF5 opens it by these names, too."""
+    return "/".join(_path_parts(name))
+
+
+def _path_parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.split("/") if part not in ("", "."))
+
+
 def refuse_clashes(step: Step, names: Sequence[str]) -> None:
     """UnsupportedError where HDF5, which has one tree of names, cannot hold all: "a" as an array beside "a/b"."""
     paths: dict[tuple[str, ...], str] = {}
     for name in names:
-        path = tuple(part for part in name.split("/") if part not in ("", "."))
+        path = _path_parts(name)
         if not path or "\0" in name:
             raise UnsupportedError(
                 f"HDF5 has no dataset that is called {name!r}; choose variables, or another format", str(step.address)

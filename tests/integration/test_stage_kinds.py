@@ -175,6 +175,27 @@ def test_names_that_hdf5_cannot_hold_are_told(
     stage(f"{reservation}/flow", tmp_path, "bp5")
 
 
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["/lead", "trail/", "a//b", "a/./b", "trail/.", "./lead", "..", "a/../b"])
+def test_every_format_takes_a_name_of_which_hdf5_makes_another_path(
+    reservation: str, tmp_path: Path, name: str, form: str
+) -> None:
+    with forebay.open(f"{reservation}/flow", "w") as stream:
+        stream.attributes[f"{name}/units"] = "K"
+        for _ in range(2):
+            with stream.step() as step:
+                step.write(name, np.arange(2.0), dims=("x",))
+                step["text"] = "t"
+    output = stage(f"{reservation}/flow", tmp_path, form)
+    if output.suffix == ".bp":
+        with adios2.FileReader(str(output)) as reader:
+            np.testing.assert_array_equal(reader.read(name), np.arange(2.0))
+        return
+    with h5py.File(output) as file:
+        np.testing.assert_array_equal(np.ravel(file[name][()])[:2], np.arange(2.0))
+        assert file[name].attrs["units"] == "K"
+
+
 @pytest.mark.parametrize("where", ["variable", "attribute", "attribute of texts"])
 def test_texts_that_hdf5_cannot_hold_are_told(reservation: str, tmp_path: Path, where: str) -> None:
     with forebay.open(f"{reservation}/flow", "w") as stream:

@@ -49,6 +49,37 @@ def test_an_hdf5_view_has_what_the_step_has(step: Step, tmp_path: Path, ending: 
         assert [dimension.label for dimension in file["slabs"].dims] == ["z", "y", "x"]
 
 
+@pytest.mark.parametrize("ending", ["h5", "nc"])
+def test_an_hdf5_view_takes_names_of_which_hdf5_makes_another_path(
+    reservation: str, tmp_path: Path, ending: str
+) -> None:
+    names = ["/lead", "trail/", "a//b", "a/./c", "dot/.", "../up"]
+    with forebay.open(f"{reservation}/flow", "w") as stream, stream.step() as step:
+        for name in names:
+            step[name] = np.arange(2000.0)  # has a place beside the header
+            step[f"small{name}"] = 1.0
+    with h5py.File(
+        file_of(forebay.open(f"{reservation}/flow")[0], ending, tmp_path / f"view.{ending}"), "r"
+    ) as file:
+        for name in names:
+            np.testing.assert_array_equal(file[name][()], np.arange(2000.0))
+            assert file[f"small{name}"][()] == 1.0
+
+
+def test_a_name_that_netcdf_would_cut_off_is_refused(reservation: str, tmp_path: Path) -> None:
+    names = ["n" * 255, "folder/" + "n" * 255, "\u03bb" * 128]
+    with forebay.open(f"{reservation}/flow", "w") as stream:
+        for name in names:
+            with stream.step() as step:
+                step[name] = np.arange(2.0)
+    with forebay.open(f"{reservation}/flow") as stream:
+        for number in range(2):
+            file_of(stream[number], "nc", tmp_path / f"{number}.nc")
+        with pytest.raises(UnsupportedError, match="no names of more than 255 bytes"):
+            file_of(stream[2], "nc", tmp_path / "2.nc")
+        file_of(stream[2], "h5", tmp_path / "2.h5")
+
+
 def test_a_netcdf_view_gives_each_dimension_a_scale(step: Step, tmp_path: Path) -> None:
     with h5py.File(file_of(step, "nc", tmp_path / "view.nc"), "r") as file:
         # The variable x is the coordinate of the dimension x, although nobody has named its own dimension.

@@ -11,7 +11,15 @@ import numpy as np
 
 from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError
-from forebay.hdf5 import STEP_ATTRIBUTE, block_name, block_place, import_h5py, placed_attributes, write_step
+from forebay.hdf5 import (
+    STEP_ATTRIBUTE,
+    block_name,
+    block_place,
+    dataset_path,
+    import_h5py,
+    placed_attributes,
+    write_step,
+)
 from forebay.step import Step
 from forebay.workflows.staging.array_checksum import array_checksum
 from forebay.workflows.staging.checksum import text_checksum
@@ -43,9 +51,10 @@ class Hdf5Format:
     def compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
         with import_h5py().File(path, "r") as file:
             for name in checksums:
-                if name not in file:
+                dataset = dataset_path(name)
+                if dataset not in file:
                     raise CorruptError(f"the output does not have variable {name!r}", str(path))
-                _compare_variable(file[name], step, name, checksums[name], path, advance)
+                _compare_variable(file[dataset], step, name, checksums[name], path, advance)
             for holder, key, value in placed_attributes(file, step, list(checksums)):
                 if key not in holder.attrs or not same_attribute(attribute_value(holder.attrs[key]), value):
                     raise CorruptError(f"attribute {key!r} of {holder.name!r} reads back as something else", str(path))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forebay.hdf5 import add_dimension, block_name, fill_file, new_file_in, refuse_clashes
+from forebay.errors import UnsupportedError
+from forebay.hdf5 import add_dimension, block_name, dataset_path, fill_file, new_file_in, refuse_clashes
 from forebay.step import Step
 from forebay.variable import Variable
 from forebay.views.sealed_file import (
@@ -27,6 +28,8 @@ __all__ = ["HDF5", "NETCDF"]
 
 # Pages of the header file in memory.
 _PAGE_BYTES = 4096
+# NC_MAX_NAME is 256, but netCDF's library reads garbage after a name of so many bytes.
+_NETCDF_NAME_BYTES_MAX = 255
 
 
 class _Hdf5View:
@@ -38,6 +41,8 @@ class _Hdf5View:
     def lay_out(self, step: Step, variable: str | None) -> SealedFile:
         names = list(step) if variable is None else [step[variable].name]
         refuse_clashes(step, names)
+        if self._all_dimensions:
+            _refuse_long_names(step, names)
         stored = _StoredPages()
         arrays = _ArraysReserved()
         with new_file_in(stored, ARRAY_BYTES_MIN) as file:
@@ -46,6 +51,17 @@ class _Hdf5View:
                 _name_all_dimensions(file)
             runs = sorted(arrays.runs(), key=lambda run: run.offset)
         return SealedFile(stored.size_bytes, tuple(stored.runs_beside(runs)), tuple(runs))
+
+
+def _refuse_long_names(step: Step, names: Sequence[str]) -> None:
+    """UnsupportedError for a name that netCDF's library cuts off, and then does not find."""
+    for name in names:
+        if any(len(part.encode()) > _NETCDF_NAME_BYTES_MAX for part in name.split("/")):
+            raise UnsupportedError(
+                f"netCDF has no names of more than {_NETCDF_NAME_BYTES_MAX} bytes between slashes, as {name[:40]!r}… "
+                "is: ask for .h5",
+                str(step.address),
+            )
 
 
 HDF5 = _Hdf5View(all_dimensions=False)
@@ -63,10 +79,10 @@ class _ArraysReserved:
 
     def add_whole(self, file: h5py.File, variable: Variable) -> None:
         if variable.nbytes >= ARRAY_BYTES_MIN and is_array(variable):
-            dataset = _reserve(file, variable.name, variable.shape, variable.dtype)
+            dataset = _reserve(file, dataset_path(variable.name), variable.shape, variable.dtype)
             self._reserved.append((dataset, variable, None))
         else:
-            file.create_dataset(variable.name, data=variable.read())
+            file.create_dataset(dataset_path(variable.name), data=variable.read())
 
     def add_block(self, group: h5py.Group, variable: Variable, number: int) -> None:
         block = variable.blocks[number]
