@@ -263,6 +263,8 @@ def test_a_drained_and_a_retired_server_take_nothing_new(pool: CommandLineCluste
     pool.forebay(3, "undrain", "node2")
     told = asked(pool, 1, "servers", "retire", "node2")
     assert told == {"server": "node2", "reservations": ["last"], "left": False}
+    assert "node2 is retired" in refused(pool, 1, "create", "x", "--capacity", "32MiB", "--on", "node2", "--wait")
+    assert "node2 is retired" in refused(pool, 1, "undrain", "node2")
     pool.forebay(1, "destroy", "last")
     until(lambda: "node2" not in servers(pool, 1), "node 2 has left the pool")
     pool.forebay(2, "down")

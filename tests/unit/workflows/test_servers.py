@@ -297,8 +297,14 @@ def test_a_retired_server_leaves_with_its_last_reservation(pool: Pool) -> None:
     pool.reservations.create(request("last"), reach=Reach(("ssd2",)))
     assert pool.servers.retire("ssd2") == ["last"]
     assert not pool.servers.leave_if_retired("ssd2")
-    with pytest.raises(FullError, match="ssd2 is retired"):
+    # An error that says "not now" would let `forebay create --wait` wait for ever.
+    with pytest.raises(InvalidArgumentError, match="ssd2 is retired and leaves the pool; name others: there are "):
         pool.reservations.create(request("more"), reach=Reach(("ssd2",)))
+    with pytest.raises(InvalidArgumentError, match="3 servers are asked for, and there are 2: the others are retired"):
+        pool.reservations.create(request("more"), servers=3)
+    with pytest.raises(RefusedError, match="ssd2 is retired: it takes nothing new"):
+        pool.servers.check_stays("ssd2")
+    pool.servers.check_stays("ssd3")
     pool.reservations.destroy("last", force=False, by=OWNER)
     assert pool.servers.leave_if_retired("ssd2")
     assert pool.servers.names() == ["", "ssd3"]

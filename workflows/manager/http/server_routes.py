@@ -94,6 +94,7 @@ def build_server_router(reservations: Reservations, slow_calls: SlowCalls, chang
         """Lets a server take grants again; idempotent."""
         _must_be_administrator(peer)
         name = servers.key_of("" if request is None else request.server) or server_name()
+        servers.check_stays(name)
         was = servers.drains.undrain(name)
         changed()
         return {"server": name, "drained": None, "was_drained": was}

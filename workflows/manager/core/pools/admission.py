@@ -16,7 +16,7 @@ from forebay.workflows.manager.core.database.database import Held
 from forebay.workflows.manager.core.pools.placement import Placement, PlacementRequest, ServerSpace, emptied, place
 from forebay.workflows.manager.core.pools.pool_settings import Pool, PoolSettings, Who
 
-__all__ = ["Ask", "FullError", "Holdings", "admit", "estimated_end_ns"]
+__all__ = ["Ask", "FullError", "Holdings", "admit", "check_staying", "estimated_end_ns"]
 
 _NAMES_SHOWN_MAX = 3
 _ENLARGE = "run `forebay down --keep`, then `forebay up` with a larger --capacity"
@@ -170,12 +170,34 @@ def admit(
     return placement
 
 
+def check_staying(ask: Ask, servers: Sequence[ServerSpace]) -> None:
+    """InvalidArgumentError if it means retired servers, which will never take anything: nobody is to wait for them."""
+    retired = {server.name for server in servers if server.is_retired}
+    staying = [server for server in servers if not server.is_retired]
+    if not retired:
+        return
+    for name in ask.on:
+        if name in retired:
+            raise InvalidArgumentError(
+                f"server {name} is retired and leaves the pool; name others: there are {_names_text(staying)}"
+            )
+    if not ask.on and ask.servers > len(staying):
+        raise InvalidArgumentError(
+            f"{ask.servers} servers are asked for, and there are {len(staying)}: the others are retired and leave "
+            "the pool"
+        )
+
+
+def _names_text(servers: Sequence[ServerSpace]) -> str:
+    names = [server.name for server in servers]
+    return ", ".join(names[:_NAMES_SHOWN_MAX]) + (", …" if len(names) > _NAMES_SHOWN_MAX else "")
+
+
 def _check_servers(ask: Ask, servers: Sequence[ServerSpace]) -> None:
     names = [server.name for server in servers]
     for name in ask.on:
         if name not in names:
-            known = ", ".join(names[:_NAMES_SHOWN_MAX]) + (", …" if len(names) > _NAMES_SHOWN_MAX else "")
-            raise InvalidArgumentError(f"there is no server {name[:80]}; there are {known}")
+            raise InvalidArgumentError(f"there is no server {name[:80]}; there are {_names_text(servers)}")
     most = len(set(ask.on)) or len(names)
     if ask.servers > most:
         named = "--on names" if ask.on else "there are"

@@ -26,6 +26,7 @@ class ServerSpace:
     homes: int = 0  #: how many reservations have their home there
     reservations: int = 0  #: how many have something there, homes too
     is_away: bool = False
+    is_retired: bool = False  #: it will never take anything again: it leaves the pool
 
 
 @dataclass(frozen=True, slots=True)

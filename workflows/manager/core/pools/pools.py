@@ -12,7 +12,14 @@ from forebay.manager.records import Drain, QueuePlace, QueueRow, ReservationRow,
 from forebay.workflows.manager.core.database.attachment_table import AttachmentTable
 from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.database.queue_table import QueueTable
-from forebay.workflows.manager.core.pools.admission import Ask, FullError, Holdings, admit, estimated_end_ns
+from forebay.workflows.manager.core.pools.admission import (
+    Ask,
+    FullError,
+    Holdings,
+    admit,
+    check_staying,
+    estimated_end_ns,
+)
 from forebay.workflows.manager.core.pools.placement import (
     Placement,
     Reach,
@@ -65,8 +72,10 @@ class Pools:
         waiting = self.queue() if queues else []
         before = next((number for number, row in enumerate(waiting) if row.name == request.name), len(waiting))
         spaces = reach.of(self.spaces())
+        ask = self._ask(request, who, servers, reach, spaces)
+        check_staying(ask, spaces)
         return admit(
-            self._ask(request, who, servers, reach, spaces),
+            ask,
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
             servers=spaces,

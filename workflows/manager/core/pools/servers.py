@@ -246,6 +246,14 @@ class Servers:
         others = zip(servers, infos, strict=True)
         return [own, *(self._space(server.name, info, homes, retired=server.retired) for server, info in others)]
 
+    def check_stays(self, name: str) -> None:
+        """RefusedError for a retired server: no command lets it take anything again."""
+        if any(server.name == name and server.retired for server in self.others()):
+            raise RefusedError(
+                f"server {name} is retired: it takes nothing new, and leaves the pool with its last reservation. "
+                "After that `forebay down`, then `forebay up` on its node, let it join again"
+            )
+
     def reservations(self) -> tuple[list[ReservationInfo], list[str]]:
         """What all of them have, by name, as its home knows each; and which servers are away."""
         homes = {row.name: row.server for row in self._database.reservations()}
@@ -282,14 +290,16 @@ class Servers:
             capacity_bytes = self._capacities.get(name, 0)
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.away_since(name) or time.time()))
             refuses = f"server {shown} is away since {since} and makes no reservations"
-            return ServerSpace(shown, capacity_bytes, 0, refuses, homes.get(name, 0), is_away=True)
+            return ServerSpace(shown, capacity_bytes, 0, refuses, homes.get(name, 0), is_away=True, is_retired=retired)
         self._capacities[name] = info.pool_bytes
         drain = self.drains.of(shown)
         refuses = "" if drain is None else drain.text
         if retired:
             refuses = f"server {shown} is retired and makes no reservations"
         free_bytes = info.pool_bytes - info.reserved_bytes
-        return ServerSpace(shown, info.pool_bytes, free_bytes, refuses, homes.get(name, 0), info.reservations)
+        return ServerSpace(
+            shown, info.pool_bytes, free_bytes, refuses, homes.get(name, 0), info.reservations, is_retired=retired
+        )
 
     # Coming and going
 
