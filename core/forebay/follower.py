@@ -175,7 +175,7 @@ class Follower(Closing, Iterator[Step]):
                 f"the writer group was lost and has not come back: {text}; {NEXT_WRITER_ADVICE}", where
             )
         if kind == _END_OF_STREAM and status == StreamStatus.FAILED:
-            return StreamFailedError(f"a sync failed on the server: {text}", where)
+            return StreamFailedError(text, where)
         return StopIteration()
 
     def _acknowledge_previous(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import forebay
+from tests.support.load import until
 from tests.support.processes import PythonProcess
 from tests.support.staging_server import StagingServer
 from tests.support.time_limits import seconds
@@ -369,3 +370,26 @@ def test_readers_share_the_steps_in_turns(reservation: str) -> None:
     seen = [[int(step["n"]) for step in follower] for follower in followers]
     assert sorted(seen[0] + seen[1]) == [0, 1, 2, 3, 4, 5]
     assert [len(numbers) for numbers in seen] == [3, 3]
+
+
+def test_a_follower_whose_stream_is_removed_is_told_that_and_of_no_disk(address: str) -> None:
+    writer = forebay.open(address, "w")
+    write(writer, 1)
+    with forebay.open(address) as stream, forebay.Admin() as admin:
+        follower = stream.follow()
+        assert next(follower).number == 0
+        told: list[str] = []
+
+        def wait() -> None:
+            with pytest.raises(forebay.StreamFailedError) as failed:
+                next(follower)
+            told.append(str(failed.value))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until(lambda: bool(admin.stream(address).waits), "the follower waits")
+        admin.remove_stream(address, force=True)
+        waiting.join(seconds(20))
+        assert told == [f"the stream was removed (stream {address})"]
+    with pytest.raises(forebay.NotFoundError):
+        writer.close()
