@@ -287,6 +287,14 @@ def test_path_prints_a_read_only_file_and_releases_it(
     assert not paths[1].parent.exists()
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "/", "run1/flow@2.h5", ""])
+def test_what_is_no_view_is_not_released(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.run(["path", "--release", path]) != 0
+    told = capsys.readouterr().err
+    assert "this is no path that `forebay path` printed" in told or not path
+    assert "remove it" not in told
+
+
 def test_path_leaves_nothing_after_an_error(
     reservation: str, folder: ViewsFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from typing import Self
 
 from forebay.errors import BusyError, InvalidArgumentError, NotFoundError, PermissionDeniedError
 
-__all__ = ["LOG", "SOCKET", "ViewFolder", "ViewRecord", "ViewsFolder", "default_folder"]
+__all__ = ["LOG", "SOCKET", "ViewFolder", "ViewRecord", "ViewsFolder", "default_folder", "name_of_view"]
 
 SOCKET = "keeper.sock"
 LOG = "keeper.log"
@@ -48,6 +48,13 @@ def default_folder(root: Path) -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # A home may be shared between nodes, and a process is known on its own node only.
     return Path(cache) / "forebay" / "views" / os.uname().nodename
+
+
+def name_of_view(path: Path) -> str:
+    """The view that has this file; InvalidArgumentError if none can have it."""
+    if not _NAME.fullmatch(path.parent.name):
+        raise InvalidArgumentError("this is no path that `forebay path` printed", str(path))
+    return path.parent.name
 
 
 @dataclass(frozen=True)
@@ -201,12 +208,6 @@ class ViewsFolder:
 
     def path_of(self, view: ViewFolder, file: str) -> Path:
         return self.path / view.name / file
-
-    def name_of(self, path: Path) -> str:
-        """The view that has this file; InvalidArgumentError if none can have it."""
-        if path.parent.parent != self.path or not _NAME.fullmatch(path.parent.name):
-            raise InvalidArgumentError("this is no path that `forebay path` printed", str(path))
-        return path.parent.name
 
     def unlink_socket(self) -> None:
         with contextlib.suppress(FileNotFoundError):

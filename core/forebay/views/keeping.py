@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.errors import BusyError, NotFoundError, StorageError
 from forebay.manager.unix_path import short_path
-from forebay.views.folder import LOG, SOCKET, ViewFolder, ViewsFolder
+from forebay.views.folder import LOG, SOCKET, ViewFolder, ViewsFolder, name_of_view
 from forebay.views.holder import Holder
 
 __all__ = ["hand_over", "keeper_runs", "release", "start_keeper"]
@@ -49,11 +49,14 @@ def release(path: Path) -> None:
 
     Raises
     ------
+    InvalidArgumentError
+        It is no path of a view.
     NotFoundError
         There is no such view.
     """
+    # Before its folder is looked at, which could be any: nobody is to be told to remove / or their home.
+    name = name_of_view(path)
     with ViewsFolder.open(path.parent.parent, create=False) as folder, folder.turn():
-        name = folder.name_of(path)
         connection = _connected(folder)
         if connection is not None:
             with connection:
