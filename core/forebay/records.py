@@ -65,6 +65,7 @@ class WaitKind(StrEnum):
     WRITER = "writer"  #: a reader that opens, for a writer group
     STEP = "step"  #: a reader, for the next step
     STREAM = "stream"  #: a reader that opens, for somebody to make the stream
+    SERVER = "server"  #: a reader, for a server that is away and has a part of its next step
 
 
 class Lifetime(StrEnum):

@@ -49,7 +49,8 @@ void Followers::describe_waits(std::vector<StreamWait>& waits) const {
     } else if (state_.status == StreamStatus::waiting) {
       wanted += ", for a writer";
     }
-    waits.push_back(reader_wait(*reader, StreamWait::Kind::step, reader->describe_wait(wanted)));
+    const auto kind = reader->absence.empty() ? StreamWait::Kind::step : StreamWait::Kind::server;
+    waits.push_back(reader_wait(*reader, kind, reader->describe_wait(wanted)));
   }
 }
 

@@ -8,9 +8,12 @@
 #include <cerrno>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "base/descriptor_reserve.h"
 #include "base/log.h"
 #include "base/return_error.h"
+#include "base/size_text.h"
 #include "base/system_error.h"
 
 namespace forebay::server {
@@ -24,6 +27,17 @@ Segments::Segments(Device& device, storage::ReservationStore& store, const reser
       layout_(storage::layout_of(record)),
       map_(layout_.segment_count(), record.segment_bytes),
       syncs_(std::make_shared<SegmentSyncs>(device)) {}
+
+std::string Segments::free_while_away_text() const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t segment = 0; segment < map_.segment_count(); ++segment) {
+    if (is_away(segment)) bytes += map_.unheld(segment).total();
+  }
+  if (bytes == 0 || others_ == nullptr) return "";
+  const std::string* const first = others_->absence(*away_.begin());
+  return fmt::format(", and {} where it cannot be used now{}", size_text(bytes),
+                     first == nullptr ? "" : " (" + *first + ")");
+}
 
 void Segments::set_away(std::uint16_t member, bool away) {
   if (away ? !away_.insert(member).second : away_.erase(member) == 0) return;

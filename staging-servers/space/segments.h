@@ -44,6 +44,8 @@ class Segments {
   /// Segments of a member that is away are not granted.
   void set_away(std::uint16_t member, bool away);
   bool is_away(std::uint32_t segment) const { return away_.contains(layout_.member_of(segment).value_or(0)); }
+  /// For people, after how much is free: what is free on members that are away, and who they are. Empty: nothing.
+  std::string free_while_away_text() const;
   /// Of another member's, who knows whether they are written; null where there is none.
   void ask_about_others(OtherMembers* others) noexcept { others_ = others; }
   OtherMembers* others() const noexcept { return others_; }

@@ -197,11 +197,13 @@ std::pair<SpaceQueue::Waiters::iterator, const char*> SpaceQueue::next_to_give_u
 }
 
 tl::unexpected<Error> SpaceQueue::full_error(const SpaceWaiter& waiter, const std::string& why) const {
-  const char* obstacle = "";
+  std::string obstacle;
   if (waits_for_record(waiter)) {
     obstacle = ", but no segment can make room for the journals";
   } else if (space_.map().free_bytes() >= waiter.bytes) {
     obstacle = ", but in segments that other writers fill";
+  } else {
+    obstacle = space_.segments().free_while_away_text();
   }
   return fail(ErrorCode::no_space,
               fmt::format("reservation {} is full: {} asked for, {} free of {}{}; {}. {}", space_.reservation(),

@@ -58,9 +58,7 @@ def test_an_hdf5_view_takes_names_of_which_hdf5_makes_another_path(
         for name in names:
             step[name] = np.arange(2000.0)  # has a place beside the header
             step[f"small{name}"] = 1.0
-    with h5py.File(
-        file_of(forebay.open(f"{reservation}/flow")[0], ending, tmp_path / f"view.{ending}"), "r"
-    ) as file:
+    with h5py.File(file_of(forebay.open(f"{reservation}/flow")[0], ending, tmp_path / f"view.{ending}"), "r") as file:
         for name in names:
             np.testing.assert_array_equal(file[name][()], np.arange(2000.0))
             assert file[f"small{name}"][()] == 1.0

@@ -138,6 +138,23 @@ def test_space_of_durable_steps_comes_back_while_a_member_is_away(
     assert problems(pool) == []
 
 
+def test_a_writer_without_space_is_told_of_what_is_free_on_a_member_that_is_away(
+    pool: ServerPool, as_far: None
+) -> None:
+    pool.servers[2].kill()
+    wait_until_away(pool)
+    free = r"free of .*, and 32 MiB where it cannot be used now \(server server2 is away since 20"
+    with forebay.open("run1/flow", "w", retention="all") as writer:
+
+        def fill() -> None:
+            while True:
+                with writer.step() as step:
+                    step["T"] = np.zeros(1 << 17)
+
+        with pytest.raises(forebay.NoSpaceError, match=free):
+            fill()
+
+
 def test_a_member_that_loses_its_power_takes_only_what_was_not_durable(
     pool: ServerPool, far: dict[str, str], as_far: None
 ) -> None:

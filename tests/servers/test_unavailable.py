@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import forebay
+from forebay.workflows.manager.commands.why_streams import answer_of
 from tests.servers.three_servers import be_far, three_servers, wait_until_away, wait_until_present
 from tests.support.load import until
 from tests.support.processes import PythonProcess
@@ -154,6 +155,9 @@ def test_a_follower_waits_until_the_server_is_back_and_later_steps_do_not_overta
         until(lambda: bool(stream.info.waits), "the follower waits on")
         (wait,) = stream.info.waits
         assert "step 1 has a part on member 2" in wait.waits_for
+        assert wait.kind is forebay.WaitKind.SERVER
+        # As `forebay why` says it.
+        assert answer_of("run1/flow", wait).ends.startswith("the server, when it is back")
         assert not waiting.is_done()
         bring_back(pool)
         step = waiting.result()

@@ -51,9 +51,10 @@ inline constexpr Choice<Share::Kind> share_kinds[] = {{"user", Share::Kind::user
 inline constexpr Choice<Rights> share_rights[] = {
     {"none", Rights::none}, {"read", Rights::read}, {"write", Rights::write}};
 inline constexpr Choice<StreamWait::Kind> wait_kinds[] = {
-    {"space", StreamWait::Kind::space},  {"readers", StreamWait::Kind::readers}, {"durable", StreamWait::Kind::durable},
-    {"group", StreamWait::Kind::group},  {"writer", StreamWait::Kind::writer},   {"step", StreamWait::Kind::step},
-    {"stream", StreamWait::Kind::stream}};
+    {"space", StreamWait::Kind::space},     {"readers", StreamWait::Kind::readers},
+    {"durable", StreamWait::Kind::durable}, {"group", StreamWait::Kind::group},
+    {"writer", StreamWait::Kind::writer},   {"step", StreamWait::Kind::step},
+    {"stream", StreamWait::Kind::stream},   {"server", StreamWait::Kind::server}};
 
 /// The fields in the order of forebay.StepSummary.
 nanobind::tuple tuple_of(const StepSummary& summary);

@@ -169,6 +169,7 @@ struct StreamWait {
     writer = 5,   ///< a reader that opens, for a writer group
     step = 6,     ///< a reader, for the next step
     stream = 7,   ///< a reader that opens, for somebody to make the stream
+    server = 8,   ///< a reader, for a server that is away and has a part of its next step
   };
   Kind kind = Kind::space;
   std::string who;            ///< for people: rank, consumer, process or address

@@ -9,7 +9,7 @@ from forebay.instance import Instance
 from forebay.manager.records import Answer
 from forebay.records import StreamInfo, StreamWait, WaitKind
 
-__all__ = ["of_reservation", "of_stream"]
+__all__ = ["answer_of", "of_reservation", "of_stream"]
 
 _ENDS = {
     WaitKind.SPACE: "space: steps that retention drops, that a consumer passes or that are staged out, or "
@@ -19,6 +19,7 @@ _ENDS = {
     WaitKind.GROUP: "the missing ranks or readers, or its deadline",
     WaitKind.WRITER: "a writer group, or its deadline",
     WaitKind.STEP: "the writer, with the next step or the end of the stream",
+    WaitKind.SERVER: "the server, when it is back (`forebay up` on its node), or the reader's deadline",
     WaitKind.STREAM: "somebody who makes the stream, or its deadline",
 }
 
@@ -33,7 +34,7 @@ def of_stream(instance: Instance, path: str) -> list[Answer]:
     """
     with Admin(instance) as admin:
         info = admin.stream(path)
-    waits = [_of_wait(path, wait) for wait in info.waits]
+    waits = [answer_of(path, wait) for wait in info.waits]
     return waits or [_of_idle(path, info)]
 
 
@@ -45,10 +46,11 @@ def of_reservation(instance: Instance, name: str) -> list[Answer]:
             waits += [(stream.name, wait) for stream in admin.awaited_streams(name) for wait in stream.waits]
     except (NotFoundError, DisconnectedError):
         return []
-    return [_of_wait(f"{name}/{stream}", wait) for stream, wait in waits]
+    return [answer_of(f"{name}/{stream}", wait) for stream, wait in waits]
 
 
-def _of_wait(path: str, wait: StreamWait) -> Answer:
+def answer_of(path: str, wait: StreamWait) -> Answer:
+    """About one who waits in the stream RESERVATION/STREAM."""
     return Answer(f"stream {path}", f"{wait.who} waits", wait.since_ns, wait.waits_for, ends=_ENDS[wait.kind])
 
 
