@@ -131,7 +131,7 @@ std::optional<std::uint16_t> HomeMembers::member_of_root(const std::string& uuid
 void HomeMembers::look() {
   timer_ = loop_.at(monotonic_ns() + look_pause_ns, [this] { look(); });
   for (auto& [number, member] : members_) {
-    if (std::exchange(member.asked, true)) continue;
+    if (see_given_up(number) || std::exchange(member.asked, true)) continue;
     wire::MemberLookT message;
     message.reservations.push_back(segments_.record().id);
     message.syncs.push_back(counters_.stored(number));
@@ -145,6 +145,7 @@ void HomeMembers::look() {
 void HomeMembers::looked(std::uint16_t number, Result<protocol::Message> answer) {
   Member& member = members_.at(number);
   member.asked = false;
+  if (member.given_up) return;
   const auto taken = answer ? take_state(number, *answer) : fail(std::move(answer.error()));
   if (!taken) {
     set_absent(number, taken.error().message());
@@ -243,6 +244,20 @@ void HomeMembers::set_absent(std::uint16_t number, const std::string& why) {
                  why);
   member.absence = fmt::format("server {} is away since {}", member.link->name(), time_text(member.away_since_ns));
   set_away(number);
+}
+
+bool HomeMembers::see_given_up(std::uint16_t number) {
+  Member& member = members_.at(number);
+  if (member.given_up || !links_.pool().was_given_up(member.link->uuid())) return member.given_up;
+  member.given_up = true;
+  member.answers = false;
+  member.old = false;
+  member.looked_at = true;
+  member.absence = fmt::format("server {} was given up, and what lay there is lost", member.link->name());
+  log::warning("reservation {}: member {}: {}", segments_.reservation(), number, *member.absence);
+  set_away(number);
+  events_.given_up(number);
+  return true;
 }
 
 void HomeMembers::set_away(std::uint16_t number) {

@@ -29,11 +29,12 @@ class HomeMembers final : public OtherMembers {
  public:
   /// What the reservation does when something has changed.
   struct Events {
-    std::function<void(const Extent&)> release;         ///< is free again
-    std::function<void()> space_changed;                ///< waiters for space may have some
-    std::function<void(std::uint16_t member)> went;     ///< it does not answer any more
-    std::function<void(std::uint16_t member)> came;     ///< it answers; its storage may be another one
-    std::function<std::vector<std::string>()> writing;  ///< uuids of the streams whose writer groups live
+    std::function<void(const Extent&)> release;          ///< is free again
+    std::function<void()> space_changed;                 ///< waiters for space may have some
+    std::function<void(std::uint16_t member)> went;      ///< it does not answer any more
+    std::function<void(std::uint16_t member)> came;      ///< it answers; its storage may be another one
+    std::function<void(std::uint16_t member)> given_up;  ///< its server will not come back
+    std::function<std::vector<std::string>()> writing;   ///< uuids of the streams whose writer groups live
     /// It answers, with an older copy: asked after each look, until take_for_current() was called. Which start of its
     /// server that is.
     std::function<void(std::uint16_t member, std::uint64_t server_run)> is_old;
@@ -115,6 +116,7 @@ class HomeMembers final : public OtherMembers {
     std::uint64_t recorded = 0;    ///< what of that this server has on disk, in a journal or in the file of counters
     std::uint64_t at_look = 0;     ///< what that was when the last look was asked
     bool answers = false;          ///< it did when it was last asked, also where it counts as absent
+    bool given_up = false;         ///< its server was
     bool old = false;              ///< its copy is an older one; then `absence` says so
     bool becomes_current = false;  ///< take_for_current() is under way
     std::optional<std::string> absence;
@@ -152,6 +154,8 @@ class HomeMembers final : public OtherMembers {
   /// Some of `earlier` are there no more, or known.
   void earlier_changed(std::uint16_t member);
   void set_absent(std::uint16_t member, const std::string& why);
+  /// Its server was given up: what lies there is lost, and nobody asks it any more.
+  bool see_given_up(std::uint16_t member);
   /// Once `absence` says why.
   void set_away(std::uint16_t member);
   wire::MemberFenceT fence_below(std::uint64_t number) const;

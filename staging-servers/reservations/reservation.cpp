@@ -40,6 +40,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
     events.space_changed = [this] { space_.queue().changed(SpaceChange::more); };
     events.went = [this](std::uint16_t member) { member_went(member); };
     events.came = [this](std::uint16_t member) { member_came(member); };
+    events.given_up = [this](std::uint16_t member) { member_given_up(member); };
     events.writing = [this] { return writing_streams(); };
     events.is_old = [this](std::uint16_t member, std::uint64_t run) { old_copies_.check(member, run); };
     events.home_is_old = [this] { host_.end_clients(name(), others_->trouble()); };
@@ -82,6 +83,10 @@ std::vector<std::string> Reservation::writing_streams() const {
   for (const auto& [stream_name, stream] : streams_)
     if (stream->group().active()) streams.push_back(stream->state().uuid);
   return streams;
+}
+
+void Reservation::member_given_up(std::uint16_t member) {
+  for (auto& [stream_name, stream] : streams_) stream->lose_all_on(member);
 }
 
 void Reservation::member_came(std::uint16_t member) {

@@ -115,6 +115,7 @@ class Reservation {
  private:
   void member_went(std::uint16_t member);
   void member_came(std::uint16_t member);
+  void member_given_up(std::uint16_t member);
   /// uuids of those whose writer groups live, or may come back.
   std::vector<std::string> writing_streams() const;
   void read_streams(bool after_boot, const std::set<std::string>& unchecked);

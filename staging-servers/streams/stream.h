@@ -151,6 +151,8 @@ class Stream final : public WrittenStream, public FollowedStream {
 
   /// The same for these steps, each with the reason, durable or not. False if the journal takes no record.
   bool lose(const std::map<StepKey, std::string>& steps);
+  /// The same for all that have a part on a member whose server was given up.
+  void lose_all_on(std::uint16_t member);
 
   /// Drops steps whatever retention says, all or none: refused where somebody still needs one.
   Result<void> drop_steps(const std::vector<std::uint64_t>& steps);
@@ -189,6 +191,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   bool drop(const std::vector<std::uint64_t>& steps);
   /// The same of steps that are lost, kept or retired before. `why`: for writers that wait for one to be durable.
   bool record_lost(const std::vector<StepKey>& steps, const std::string& why);
+  /// The same, and they do not come back with the power of this server.
+  bool record_lost_for_good(const std::vector<StepKey>& steps, const std::string& why);
   /// Of retired steps, those that nobody holds. `durable_next`: as it was before they were retired.
   void free_unheld(const std::vector<StepKey>& steps, std::uint64_t durable_next);
   /// Nobody holds the step any more. What lies below `durable_next` may be in a journal that survives a loss of power.

@@ -126,11 +126,28 @@ bool Stream::lose(const std::map<StepKey, std::string>& steps) {
     log::warning("stream {}: step {} is lost: {}", path(), key.second, why);
     lost.push_back(key);
   }
-  if (!lost.empty() &&
-      !record_lost(lost, "a member of the reservation has an older copy, without steps that were to be durable")) {
-    return false;
-  }
-  // The member counts as current next: with the power of this server, these steps must not come back.
+  return record_lost_for_good(lost,
+                              "a member of the reservation has an older copy, without steps that were to be durable");
+}
+
+void Stream::lose_all_on(std::uint16_t member) {
+  std::vector<StepKey> lost;
+  const auto add = [&](const storage::StepState& step) {
+    const bool has_part = std::ranges::any_of(step.committed.parts, [&](const auto& part) {
+      return std::ranges::any_of(part->members, [&](const auto& storage) { return storage.member() == member; });
+    });
+    if (has_part && !step.lost) lost.emplace_back(step.committed.epoch, step.committed.step);
+  };
+  for (const auto& [key, step] : state_.retired) add(step);
+  for (const auto& [number, step] : state_.steps) add(step);
+  if (lost.empty()) return;
+  log::warning("stream {}: {} steps are lost with member {}, whose server was given up", path(), lost.size(), member);
+  (void)record_lost_for_good(lost,
+                             "a server of the reservation was given up, and steps with it that were to be durable");
+}
+
+bool Stream::record_lost_for_good(const std::vector<StepKey>& steps, const std::string& why) {
+  if (!steps.empty() && !record_lost(steps, why)) return false;
   if (auto synced = journal_.sync(); !synced) {
     fail_stream("the journal could not be synced: " + synced.error().message());
     return false;

@@ -40,6 +40,23 @@ with forebay.Admin(server="") as admin:
 """
 
 
+#: Steps 1 and 3 have a part on each server, the others lie on the home.
+WRITE = f"""
+import forebay, numpy
+with forebay.open("{NAME}/flow", "w") as stream:
+    for number in range(4):
+        with stream.step() as step:
+            step["n"] = number
+            if number % 2:
+                step["T"] = numpy.full(4_000_000, float(number))
+"""
+FOLLOW = f"""
+import forebay
+with forebay.open("{NAME}/flow") as stream:
+    print([(step.number, int(step["n"][()]), step.skipped) for step in stream.follow(timeout=60)])
+"""
+
+
 def create(pool: CommandLineCluster, node: int = COMPUTES, *options: str) -> dict[str, Any]:
     """Over three servers, unless options say otherwise."""
     made = asked(pool, node, "create", NAME, "--capacity", "96MiB", *(options or ("--servers", "3")))
@@ -222,6 +239,7 @@ def test_a_drained_server_gets_no_share(pool: CommandLineCluster) -> None:
 
 def test_with_a_member_that_is_given_up_it_stays_and_says_what_it_has_lost(pool: CommandLineCluster) -> None:
     create(pool)
+    pool.on(COMPUTES, sys.executable, "-c", WRITE)
     victim = member_node(pool)
     pool.must("kill", str(victim))
     until(lambda: servers(pool, 1)[f"node{victim}"]["away_since_ns"] is not None, "it is away")
@@ -231,6 +249,9 @@ def test_with_a_member_that_is_given_up_it_stays_and_says_what_it_has_lost(pool:
     assert [row["state"] for row in members(pool)].count("lost") == 1
     doctor = pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "doctor")
     assert f"what lay on node{victim} is lost" in " ".join(doctor.stdout.split())
+    # What can still be read is read by who follows, and nobody waits for the rest.
+    assert pool.on(COMPUTES, sys.executable, "-c", FOLLOW).strip() == "[(0, 0, 0), (2, 2, 1)]"
+    assert [step["number"] for step in asked(pool, COMPUTES, "steps", f"{NAME}/flow")["steps"]] == [0, 2]
     pool.forebay(1, "destroy", NAME)
     # It comes back after all: the home says that there is no such reservation.
     pool.must("heal", str(victim))
