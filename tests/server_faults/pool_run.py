@@ -206,9 +206,8 @@ class PoolRun:
         node, copy, kept = self._copy
         self._copy = None
         # Where nothing is synced meanwhile, nothing is written.
-        limit = time.monotonic() + _SYNCED_SECONDS
-        while not self._nodes.is_older(node, copy) and time.monotonic() < limit:
-            time.sleep(0.05)
+        with contextlib.suppress(AssertionError):
+            until(lambda: self._nodes.is_older(node, copy), "the server has synced since", _SYNCED_SECONDS)
         with self._away(node) as since:
             self._nodes.put_back(node, copy)
         self._tell_loss(kept, since, copy=True)

@@ -73,6 +73,18 @@ def home_says(pool: ServerPool, words: str, times: int = 1) -> None:
     until(lambda: pool.servers[0].log().count(words) >= times, words)
 
 
+def stopped_at_next_sync(pool: ServerPool, far: dict[str, str]) -> Path:
+    """Server 1 stops when it has synced the next step, and has not answered: a copy of its root that lacks step 1."""
+    write(far, range(1))
+    old = copy_of(pool, 1)
+    write(far, range(1, 2), mode="a")
+    pool.servers[1].stop()
+    pool.servers[1].start(fail_point="server.member.synced=stop")
+    pool.tell()
+    home_says(pool, "member 1 (server1) is there", 2)
+    return old
+
+
 # crash-matrix: bytes on another member of the reservation | that member's server is killed, and its root restored from an old copy; the home may be killed, too | every step that is what it was, compared by checksum before anything is served; the others are lost, and nobody reads them
 @pytest.mark.parametrize("home_dies", [False, True], ids=["home lives", "home dies"])
 def test_a_member_restored_from_an_old_copy_loses_what_it_lacks_and_nothing_else(
@@ -199,13 +211,7 @@ def test_who_holds_a_step_that_an_old_copy_lacks_holds_up_nobody(
 def test_a_writer_that_waits_for_a_lost_step_is_told_although_a_follower_holds_it(
     pool: ServerPool, far: dict[str, str]
 ) -> None:
-    write(far, range(1))
-    old = copy_of(pool, 1)
-    write(far, range(1, 2), mode="a")
-    pool.servers[1].stop()
-    pool.servers[1].start(fail_point="server.member.synced=stop")
-    pool.tell()
-    home_says(pool, "member 1 (server1) is there", 2)
+    old = stopped_at_next_sync(pool, far)
     with (
         forebay.open("run1/flow") as holder,
         Ranks(start_here(far), "run1/flow", durability="durable", mode="a") as writers,
@@ -230,13 +236,7 @@ def test_a_writer_that_waits_for_a_lost_step_is_told_although_a_follower_holds_i
 
 # crash-matrix: bytes on another member of the reservation | the home while a step waits for that member's sync, then the member, whose root is restored from an old copy; the writers come back when the step is lost already | the writers are told that it is not durable
 def test_writers_that_come_back_after_their_step_was_lost_are_told(pool: ServerPool, far: dict[str, str]) -> None:
-    write(far, range(1))
-    old = copy_of(pool, 1)
-    write(far, range(1, 2), mode="a")
-    pool.servers[1].stop()
-    pool.servers[1].start(fail_point="server.member.synced=stop")
-    pool.tell()
-    home_says(pool, "member 1 (server1) is there", 2)
+    old = stopped_at_next_sync(pool, far)
     with Ranks(start_here(far), "run1/flow", durability="durable", mode="a") as writers:
         for rank in writers.ranks:
             rank.begin(2)
