@@ -257,7 +257,7 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return None
         if not inside:
             with forebay.Admin(self.instance) as admin:
-                return [info.name for info in admin.reservations()]
+                return [info.name for info in admin.reservations(count_files=False)]
         self._folder_of(inside)
         return [f"{inside}/{_FILES}"]
 
@@ -286,7 +286,7 @@ class ReservationFileSystem(AbstractFileSystem):  # type: ignore[misc]
         # A reservation that was destroyed and made again has another folder.
         if folder is None or not folder.is_dir():
             with forebay.Admin(self.instance) as admin:
-                folder = Path(admin.reservation(reservation).files_path)
+                folder = Path(admin.reservation(reservation, count_files=False).files_path)
             self._folders[reservation] = folder
         return folder
 

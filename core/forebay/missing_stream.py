@@ -60,7 +60,7 @@ def _near(address: Address, server: _core.ServerPlace) -> str:
         near = [f"{address.reservation}/{name}" for name in near_names(address.stream, names)]
     except ForebayError:
         try:
-            names = [info["name"] for info in admin.reservations()]
+            names = [info["name"] for info in admin.reservations(count_files=False)]
         except ForebayError:
             return ""
         near = [f"{name}/{address.stream}" for name in near_names(address.reservation, names)]

@@ -348,7 +348,7 @@ class ReservationInfo(Record):
     capacity_bytes: int  #: granted for streams
     used_bytes: int  #: space that steps and journals hold
     files_bytes: int  #: granted for files/
-    files_used_bytes: int  #: what lies in files/
+    files_used_bytes: int | None  #: what lies in files/; None: not counted
     segment_bytes: int
     lifetime: Lifetime
     owner_uid: int

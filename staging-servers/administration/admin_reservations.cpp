@@ -2,6 +2,8 @@
 // Creating, destroying and listing reservations.
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -250,6 +252,7 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
+  const std::set<std::string_view> of_these(asked.names.begin(), asked.names.end());
   // Shares of reservations whose home is another server are the manager's to know.
   const bool with_shares = connection_.peer().administrator;
   if (!asked.name.empty()) {
@@ -261,19 +264,29 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
     infos.push_back(owners ? reservation->owners_info() : reservation->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
+      if (!of_these.empty() && !of_these.contains(name)) continue;
       if (!reservation->retiring() && (with_shares || reservation->is_home()) &&
           reservation->rights_of(connection_.peer()).allow(Rights::read))
         infos.push_back(reservation->info());
     }
   }
+  if (asked.uncounted) {
+    connection_.answer(protocol::MessageType::reservations_answer, message.request, answer_with(infos));
+    return {};
+  }
   // Files are counted by walking their trees, which may take long: nothing for who has left.
+  const uid_t user =
+      connection_.peer().administrator ? asked.turn_of.value_or(connection_.peer().uid) : connection_.peer().uid;
   const bool taken = server.side_worker().add_for(
-      connection_.peer().uid, connection_.alive(),
+      user, connection_.alive(),
       [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
         for (ReservationInfo& info : infos) {
           const auto measured = server.stream_services().store.measure_files(info.id);
-          if (!measured) log::warning("files of {} are not counted: {}", info.name, measured.error().message());
-          info.files_used_bytes = measured ? measured->bytes : 0;
+          if (measured) {
+            info.files_used_bytes = measured->bytes;
+          } else {
+            log::warning("files of {} are not counted: {}", info.name, measured.error().message());
+          }
         }
         server.stream_services().loop.post([this, alive, infos = std::move(infos), request] {
           if (alive.expired()) return;
@@ -283,7 +296,7 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   if (taken) return {};
   return fail(ErrorCode::busy, fmt::format("user {} has {} requests that wait for files to be counted, as many as may "
                                            "be; wait for their answers first",
-                                           connection_.peer().uid, Worker::waiting_of_user_max));
+                                           user, Worker::waiting_of_user_max));
 }
 
 }  // namespace forebay::server

@@ -73,14 +73,21 @@ def test_pool_is_not_overbooked(admin: forebay.Admin) -> None:
 def test_files_have_a_capacity_of_their_own(admin: forebay.Admin) -> None:
     before = admin.server().reserved_bytes
     info = admin.create("both", "64MiB", files="16MiB")
-    assert (info.capacity_bytes, info.files_bytes, info.files_used_bytes) == (64 << 20, 16 << 20, 0)
+    assert (info.capacity_bytes, info.files_bytes, info.files_used_bytes) == (64 << 20, 16 << 20, None)
     assert admin.server().reserved_bytes == before + (80 << 20)
     assert admin.create("both", "64MiB", files=16 << 20).id == info.id
     with pytest.raises(forebay.AlreadyExistsError, match="16 MiB for files"):
         admin.create("both", "64MiB", files="17MiB")
     data = Path(info.files_path) / "data"
     data.write_bytes(bytes(1 << 20))
-    assert admin.reservation("both").files_used_bytes >= 1 << 20
+    assert (admin.reservation("both").files_used_bytes or 0) >= 1 << 20
+    assert admin.reservation("both", count_files=False).files_used_bytes is None
+    admin.create("other", "64MiB", files="16MiB")
+    assert [info.files_used_bytes for info in admin.reservations(count_files=False)] == [None, None]
+    [other] = admin.reservations(names=["other", "nobody's"])
+    assert (other.name, other.files_used_bytes) == ("other", 0)
+    assert admin.reservations(names=[]) == []
+    admin.destroy("other")
     assert admin.audit() == []
     data.write_bytes(bytes(17 << 20))
     [finding] = admin.audit()

@@ -89,7 +89,7 @@ def look_at(instance: Instance | None, path: str, seconds: float) -> StreamFacts
         while looks[-1].status is StreamStatus.LIVE and time.monotonic() < end:
             time.sleep(_LOOK_SECONDS)
             looks.append(admin.stream(address.path))
-        reservation = admin.reservation(address.reservation)
+        reservation = admin.reservation(address.reservation, count_files=False)
         steps = admin.steps(address.path)
     info = looks[-1]
     blocks = _newest_blocks(instance, address.path, info)

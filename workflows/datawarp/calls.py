@@ -216,7 +216,7 @@ class _Calls:
     async def accounting(self, fields: _Fields, peer: Peer, request: Request) -> str:
         """What the reservation's files may take, as JSON."""
         place = await self._place(fields, peer)
-        info = await asyncio.to_thread(self._reservations.info, place.reservation.name)
+        info = await asyncio.to_thread(self._reservations.info, place.reservation.name, count_files=True)
         fragment = {
             "server_hostname": os.uname().nodename,
             "capacity_used": info.files_used_bytes,

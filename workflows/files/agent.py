@@ -219,7 +219,7 @@ class Agent:
     def _forget_gone(self) -> None:
         """Of what its server has no more, and is closed, nothing is kept."""
         with Admin(self._instance, server="") as admin:
-            self._work.engines.forget_all_but({info.id for info in admin.reservations()})
+            self._work.engines.forget_all_but({info.id for info in admin.reservations(count_files=False)})
 
     def _disconnect(self) -> None:
         """The next turn connects again."""
@@ -330,7 +330,7 @@ class Agent:
             It is not the home of such a reservation.
         """
         with Admin(self._instance, server="") as admin:
-            for info in admin.reservations():
+            for info in admin.reservations(count_files=False):
                 if info.id == reservation and info.home:
                     return info
         raise NotFoundError(f"server {self._server} is not the home of this reservation", reservation)

@@ -128,7 +128,7 @@ class JobTokens:
         """A token of the user's. No process of theirs is asked: what it says would be theirs to choose, and when."""
         user = user_as_peer(job.owner_uid)
         with self._reservations.home_of(reservation).admin() as admin:
-            may = rights_of(admin.reservation(reservation), user)
+            may = rights_of(admin.reservation(reservation, count_files=False), user)
             if may is Rights.NONE:
                 raise PermissionDeniedError(
                     "the job's user has no right to read it, so the job gets no token", reservation
@@ -140,7 +140,7 @@ class JobTokens:
                 uid=job.owner_uid,
             )
             # A right that is taken away later makes the token void; one that was taken away just before would not.
-            if rights_of(admin.reservation(reservation), user) is not may:
+            if rights_of(admin.reservation(reservation, count_files=False), user) is not may:
                 admin.revoke_token(text)
                 raise BusyError("shares were changed while the job's token was made; try again", reservation)
         return text

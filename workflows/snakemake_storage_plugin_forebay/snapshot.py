@@ -151,7 +151,7 @@ class Snapshots:
             wanted = set(self._steps_wanted.get(reservation, ()))
         try:
             with forebay.Admin(self._instance) as admin, contextlib.suppress(NotFoundError):
-                taken.files = Path(admin.reservation(reservation).files_path)
+                taken.files = Path(admin.reservation(reservation, count_files=False).files_path)
                 taken.streams = {info.name: info for info in admin.streams(reservation)}
                 for stream in wanted & taken.streams.keys():
                     with contextlib.suppress(NotFoundError):

@@ -50,7 +50,7 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     if not os.path.isabs(job.outside):
         raise InvalidArgumentError("the end outside of the reservation has an absolute path", job.outside)
     with forebay.Admin(instance) as admin:
-        reservation = admin.reservation(job.reservation)
+        reservation = admin.reservation(job.reservation, count_files=False)
     request = {
         "inside": tree_of_stage() or reservation.files_path,
         "inward": str(int(job.inward)),

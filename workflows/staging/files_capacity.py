@@ -7,7 +7,7 @@ The kernel does not hold the limit, so jobs may write past it; `forebay doctor` 
 from __future__ import annotations
 
 import forebay
-from forebay.errors import NoSpaceError
+from forebay.errors import NoSpaceError, StorageError
 from forebay.instance import InstanceLike
 from forebay.records import ReservationInfo
 from forebay.sizes import format_size
@@ -35,14 +35,20 @@ class FilesCapacity:
         self._reservation = reservation
         self._instance = instance
         self._unmeasured_bytes = 0
-        self._granted_bytes = self._ask().files_bytes  # when it was asked last
+        self._granted_bytes = self._ask(count_files=False).files_bytes  # when it was asked last
 
     def check(self, missing_bytes: int) -> None:
         """NoSpaceError if so much more does not fit."""
-        info = self._ask()
+        info = self._ask(count_files=True)
         self._granted_bytes, used_bytes = info.files_bytes, info.files_used_bytes
         if not self._granted_bytes:
             return
+        if used_bytes is None:
+            raise StorageError(
+                f"what lies in the files of reservation {self._reservation} cannot be counted; the log of its server "
+                "says why",
+                self._reservation,
+            )
         if used_bytes + missing_bytes > self._granted_bytes:
             more = f": another {format_size(missing_bytes)} do not fit" if missing_bytes else ""
             raise NoSpaceError(
@@ -59,6 +65,6 @@ class FilesCapacity:
             self._unmeasured_bytes = 0
             self.check(0)
 
-    def _ask(self) -> ReservationInfo:
+    def _ask(self, *, count_files: bool) -> ReservationInfo:
         with forebay.Admin(self._instance) as admin:
-            return admin.reservation(self._reservation)
+            return admin.reservation(self._reservation, count_files=count_files)

@@ -75,7 +75,7 @@ def stage_matched_files(
     choice = NameChoice.parse(job.match, job.exclude, job.until, job.every, job.multiple_of)
     rule = CompleteRule.parse(job.complete)
     with forebay.Admin(instance) as admin:
-        reservation = admin.reservation(job.reservation)
+        reservation = admin.reservation(job.reservation, count_files=False)
     files_path = tree_of_stage() or reservation.files_path
     names = AppearingNames(files_path, job.path, choice, rule)
     try:

@@ -221,13 +221,23 @@ Result<ReservationInfo> Admin::change_reservation(std::string_view name, std::op
   return std::move(changed.back());
 }
 
-Result<std::vector<ReservationInfo>> Admin::reservations() {
-  return impl_->ask_reservations(MessageType::reservations_query, wire::ReservationsQueryT());
+Result<std::vector<ReservationInfo>> Admin::reservations(bool count_files,
+                                                         const std::optional<std::vector<std::string>>& names,
+                                                         std::optional<std::uint32_t> turn_of) {
+  wire::ReservationsQueryT query;
+  query.uncounted = !count_files;
+  if (names) {
+    if (names->empty()) return std::vector<ReservationInfo>();
+    query.names = *names;
+  }
+  query.turn_of = turn_of;
+  return impl_->ask_reservations(MessageType::reservations_query, query);
 }
 
-Result<ReservationInfo> Admin::reservation(std::string_view name) {
+Result<ReservationInfo> Admin::reservation(std::string_view name, bool count_files) {
   wire::ReservationsQueryT query;
   query.name = name;
+  query.uncounted = !count_files;
   const std::string where = "reservation " + query.name;
   ASSIGN_OR_RETURN(auto reservations, impl_->ask_reservations(MessageType::reservations_query, query, where));
   for (ReservationInfo& info : reservations) {

@@ -66,12 +66,13 @@ class PythonAdmin {
     return dict_of(handle_.call([&](Admin& admin) { return admin.change_reservation(name, wanted, files_bytes); }));
   }
 
-  nb::object reservations() {
-    return object_of(handle_.call([](Admin& admin) { return admin.reservations(); }));
+  nb::object reservations(bool count_files, const std::optional<std::vector<std::string>>& names,
+                          std::optional<std::uint32_t> turn_of) {
+    return object_of(handle_.call([&](Admin& admin) { return admin.reservations(count_files, names, turn_of); }));
   }
 
-  nb::dict reservation(const std::string& name) {
-    return dict_of(handle_.call([&](Admin& admin) { return admin.reservation(name); }));
+  nb::dict reservation(const std::string& name, bool count_files) {
+    return dict_of(handle_.call([&](Admin& admin) { return admin.reservation(name, count_files); }));
   }
 
   nb::object awaited_streams(const std::string& reservation) {
@@ -230,8 +231,9 @@ void bind_admin(nb::module_& module) {
       .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)
       .def("change_reservation", &PythonAdmin::change_reservation, "name"_a, "lifetime"_a.none(),
            "files_bytes"_a.none())
-      .def("reservations", &PythonAdmin::reservations)
-      .def("reservation", &PythonAdmin::reservation, "name"_a)
+      .def("reservations", &PythonAdmin::reservations, nb::kw_only(), "count_files"_a = true, "names"_a = nb::none(),
+           "turn_of"_a = nb::none())
+      .def("reservation", &PythonAdmin::reservation, "name"_a, nb::kw_only(), "count_files"_a = true)
       .def("streams", &PythonAdmin::streams, "reservation"_a)
       .def("awaited_streams", &PythonAdmin::awaited_streams, "reservation"_a)
       .def("stream", &PythonAdmin::stream, "address"_a)

@@ -28,7 +28,7 @@ def reservation_names(incomplete: str) -> Iterable[str]:
     """The reservations that the user may see."""
     try:
         with forebay.Admin(chosen()) as admin:
-            return [info.name for info in admin.reservations()]
+            return [info.name for info in admin.reservations(count_files=False)]
     except (ForebayError, OSError):  # A shell that completes shows no errors.
         return []
 
@@ -41,7 +41,7 @@ def stream_names(incomplete: str) -> Iterable[str]:
         with forebay.Admin(chosen()) as admin:
             if slash:
                 return [f"{scheme}{reservation}/{info.name}" for info in admin.streams(reservation)]
-            return [f"{scheme}{info.name}/" for info in admin.reservations()]
+            return [f"{scheme}{info.name}/" for info in admin.reservations(count_files=False)]
     except (ForebayError, OSError):
         return []
 

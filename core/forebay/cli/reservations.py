@@ -52,7 +52,7 @@ def list_reservations(
                 info.name,
                 format_size(info.capacity_bytes),
                 format_size(info.used_bytes),
-                f"{format_size(info.files_used_bytes)} of {format_size(info.files_bytes)}",
+                f"{_counted(info.files_used_bytes)} of {format_size(info.files_bytes)}",
                 str(info.streams),
                 info.lifetime.value,
                 access_text(info) if long else user_name(info.owner_uid),
@@ -182,6 +182,11 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
     ]
 
 
-def _use(used_bytes: int, granted_bytes: int) -> str:
-    share = f" ({100 * used_bytes / granted_bytes:.0f} %)" if granted_bytes else ""
-    return f"{format_size(used_bytes)} of {format_size(granted_bytes)}{share}"
+def _use(used_bytes: int | None, granted_bytes: int) -> str:
+    share = "" if used_bytes is None or not granted_bytes else f" ({100 * used_bytes / granted_bytes:.0f} %)"
+    return f"{_counted(used_bytes)} of {format_size(granted_bytes)}{share}"
+
+
+def _counted(used_bytes: int | None) -> str:
+    """A size that may not be known: the server's log says why."""
+    return "?" if used_bytes is None else format_size(used_bytes)

@@ -75,7 +75,7 @@ def _below_files(admin: forebay.Admin, name: str, path: str) -> str:
     path = path.removeprefix(f"{name}:")
     if not os.path.isabs(path):
         return os.path.normpath(path)
-    files = admin.reservation(name).files_path
+    files = admin.reservation(name, count_files=False).files_path
     below = os.path.relpath(path, files)
     if below.split(os.sep)[0] == os.pardir:
         raise InvalidArgumentError(f"{path} does not lie in the reservation's files, which are {files}", name)

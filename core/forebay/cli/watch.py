@@ -65,7 +65,7 @@ def _watch_reservation(name: str, interval_seconds: float, *, once: bool, as_jso
     out = console()
     rates = Rates()
     with forebay.Admin(chosen()) as admin:
-        admin.reservation(name)
+        admin.reservation(name, count_files=False)
     with forebay.Admin(chosen(), reconnect_timeout=_RECONNECT_SECONDS) as admin:
 
         def look() -> _Look:

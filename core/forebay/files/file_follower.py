@@ -392,7 +392,7 @@ def follow_files(
     rule = CompleteRule.parse(complete)
     options.milliseconds(timeout)
     with Admin(instance) as admin:
-        reservation = admin.reservation(place.reservation)
+        reservation = admin.reservation(place.reservation, count_files=False)
     if not os.path.isdir(reservation.files_path):
         raise NotFoundError(
             "the files of this reservation are not on this node; follow them on the node of its server",

@@ -93,11 +93,11 @@ struct ReservationSpec {
 
 struct ReservationInfo {
   std::string name;
-  std::string id;                      ///< uuid
-  std::uint64_t capacity_bytes = 0;    ///< granted for streams
-  std::uint64_t used_bytes = 0;        ///< space that steps and journals hold
-  std::uint64_t files_bytes = 0;       ///< granted for files/
-  std::uint64_t files_used_bytes = 0;  ///< what lies in files/
+  std::string id;                                 ///< uuid
+  std::uint64_t capacity_bytes = 0;               ///< granted for streams
+  std::uint64_t used_bytes = 0;                   ///< space that steps and journals hold
+  std::uint64_t files_bytes = 0;                  ///< granted for files/
+  std::optional<std::uint64_t> files_used_bytes;  ///< what lies in files/; unset: not counted
   std::uint64_t segment_bytes = 0;
   Lifetime lifetime = Lifetime::job;
   std::uint32_t owner_uid = 0;
@@ -303,8 +303,14 @@ class Admin {
   /// reservation, so that shares reach it; done with the owner's rights. The owner and root may. Idempotent. Errors:
   /// not_found, permission_denied, invalid_argument (the path leads elsewhere), unsupported.
   Result<ReservationInfo> adopt_files(std::string_view name, std::string_view path);
-  Result<std::vector<ReservationInfo>> reservations();
-  Result<ReservationInfo> reservation(std::string_view name);
+  /// Those that the caller may see.
+  /// `count_files`: with what lies in files/, whose trees are walked through for it, which may take long.
+  /// `names`: of these alone; unset: all. `turn_of`: a user for whom an administrator asks: users take turns in
+  /// counting.
+  Result<std::vector<ReservationInfo>> reservations(bool count_files = true,
+                                                    const std::optional<std::vector<std::string>>& names = {},
+                                                    std::optional<std::uint32_t> turn_of = {});
+  Result<ReservationInfo> reservation(std::string_view name, bool count_files = true);
 
   Result<std::vector<StreamInfo>> streams(std::string_view reservation);
   /// Streams of the reservation that readers wait for and nobody has made yet, by name; the first 256.

@@ -292,7 +292,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[E
         def server(self) -> SimpleNamespace:
             return SimpleNamespace(uuid=_ROOT)
 
-        def reservations(self) -> list[SimpleNamespace]:
+        def reservations(self, *, count_files: bool) -> list[SimpleNamespace]:
+            assert not count_files
             return [
                 SimpleNamespace(id=_ID, home=True, files_path=files, owner_uid=os.geteuid(), owner_gid=os.getegid()),
                 SimpleNamespace(id=_ID.replace("5b", "6c"), home=False, files_path="/ssd/share"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +57,7 @@ class FakeServer:
         self.crash_in: int | None = None
         self.crash_after = False
         self.created = 0
+        self.counted: list[tuple[str, int | None]] = []  #: whose files, and in whose turn
         self.uuid = ""
         self.pool_bytes = POOL_BYTES
 
@@ -71,9 +72,20 @@ class FakeServer:
     def server(self) -> ServerInfo:
         return ServerInfo("1", "/", 1, 1, self.pool_bytes, 0, 1, 0, 0, self.uuid, 1)
 
-    def reservations(self, *, shares: bool = False) -> list[ReservationInfo]:
+    def reservations(
+        self,
+        *,
+        shares: bool = False,
+        count_files: bool = True,
+        names: Iterable[str] | None = None,
+        turn_of: int | None = None,
+    ) -> list[ReservationInfo]:
         self._check()
-        return [info for info in self.existing.values() if shares or info.home]
+        named = self.existing if names is None else list(names)
+        found = [info for name, info in self.existing.items() if name in named and (shares or info.home)]
+        if count_files:
+            self.counted += [(info.name, turn_of) for info in found]
+        return found
 
     def taken_bytes(self) -> int:
         """What reservations and shares take here."""
@@ -83,7 +95,7 @@ class FakeServer:
             taken += sum(given) if info.members else info.capacity_bytes
         return taken
 
-    def reservation(self, name: str) -> ReservationInfo:
+    def reservation(self, name: str, *, count_files: bool = True) -> ReservationInfo:
         self._check()
         if name not in self.existing:
             raise NotFoundError("there is none", name)

@@ -14,6 +14,7 @@ import pytest
 from forebay.errors import AlreadyExistsError, BusyError, DisconnectedError, InvalidArgumentError, NoSpaceError
 from forebay.manager.records import GivenUp, MemberRow, ReservationRow, ReservationState
 from forebay.records import Severity
+from forebay.workflows.manager.core.access import Peer
 from forebay.workflows.manager.core.database.database import Database, Held
 from forebay.workflows.manager.core.pools.admission import FullError
 from forebay.workflows.manager.core.pools.placement import (
@@ -88,7 +89,7 @@ def test_all_servers_have_it_and_the_home_alone_lists_it(pool: Pool) -> None:
     assert [member.size_bytes for member in row.members] == [30 * MIB] * 3
     assert sorted(row.servers) == ["", "ssd2", "ssd3"]
     assert row.servers[0] == row.server
-    there, away = pool.servers.reservations()
+    there, away = pool.servers.usable_reservations(Peer(0, 0))
     assert ([info.name for info in there], away) == (["wide"], [])
     for server in all_of(pool):
         info = server.existing["wide"]

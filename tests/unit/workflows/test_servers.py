@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -184,16 +185,28 @@ def test_one_whose_files_are_not_let_go_of_keeps_no_other_of_its_server_from_goi
 def test_what_all_have_is_told_with_those_that_are_away(pool: Pool) -> None:
     for name, server in (("c", "ssd1"), ("b", "ssd2"), ("a", "ssd3")):
         pool.reservations.create(request(name), reach=Reach((server,)))
-    there, away = pool.servers.reservations()
+    there, away = pool.servers.usable_reservations(Peer(0, 0))
     assert ([info.name for info in there], away) == (["a", "b", "c"], [])
     pool.named("ssd2").away = True
     for _ in range(2):  # found out, and known
-        there, away = pool.servers.reservations()
+        there, away = pool.servers.usable_reservations(Peer(0, 0))
         assert ([info.name for info in there], away) == (["a", "c"], ["ssd2"])
     # Somebody made another of this name there, without the manager.
     pool.named("ssd3").existing["c"] = pool.own.existing["c"]
-    there, away = pool.servers.reservations()
+    there, away = pool.servers.usable_reservations(Peer(0, 0))
     assert [info.name for info in there] == ["a", "c"]
+
+
+def test_a_users_list_counts_no_files_of_others(pool: Pool) -> None:
+    stranger = Peer(OWNER.uid + 1, OWNER.gid + 1)
+    for name, server in (("b", "ssd2"), ("a", "ssd3"), ("c", "ssd3")):
+        pool.reservations.create(request(name), reach=Reach((server,)))
+    mine = pool.named("ssd3").existing["a"]
+    pool.named("ssd3").existing["a"] = replace(mine, owner_uid=stranger.uid)
+    there, away = pool.servers.usable_reservations(stranger)
+    assert ([info.name for info in there], away) == (["a"], [])
+    assert pool.named("ssd2").counted == []
+    assert pool.named("ssd3").counted == [("a", stranger.uid)]
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -17,7 +17,6 @@ from forebay.errors import PermissionDeniedError
 from forebay.manager.records import Destruction, QueuePlace, ReservationRow
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
-from forebay.workflows.manager.core.access import may_use
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.reservations.reservations import Reservations
@@ -82,9 +81,8 @@ def build_reservation_router(
     @router.get("/usable-reservations")
     async def list_usable(peer: CurrentPeer) -> dict[str, Any]:
         """What the caller may read at least, on all servers, as these know it; and the servers that are away."""
-        there, away = await slow_calls.run(peer.uid, reservations.servers.reservations)
-        may_see = [info for info in there if peer.is_administrator or may_use(info, peer)]
-        return {"reservations": [info.as_dict() for info in may_see], "away": away}
+        there, away = await slow_calls.run(peer.uid, reservations.servers.usable_reservations, peer)
+        return {"reservations": [info.as_dict() for info in there], "away": away}
 
     @router.post("/reservations")
     async def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from forebay.errors import (
 )
 from forebay.manager.records import PoolServer, ReservationRow, ReservationState
 from forebay.records import ReservationInfo, ServerInfo
+from forebay.workflows.manager.core.access import Peer, may_use
 from forebay.workflows.manager.core.database.database import Database, metadata
 from forebay.workflows.manager.core.database.drains import DrainTable
 from forebay.workflows.manager.core.pools.placement import ServerSpace
@@ -254,13 +255,23 @@ class Servers:
                 "After that `forebay down`, then `forebay up` on its node, let it join again"
             )
 
-    def reservations(self) -> tuple[list[ReservationInfo], list[str]]:
-        """What all of them have, by name, as its home knows each; and which servers are away."""
+    def usable_reservations(self, peer: Peer) -> tuple[list[ReservationInfo], list[str]]:
+        """What a user may read on all of them, by name, as its home knows each; and which servers are away. Files are
+        counted of these alone, in the user's turn: nobody waits for the trees of others.
+        """
+
+        def may_see(info: ReservationInfo) -> bool:
+            return peer.is_administrator or may_use(info, peer)
+
+        def ask(admin: Admin) -> list[ReservationInfo]:
+            names = [info.name for info in admin.reservations(count_files=False) if may_see(info)]
+            return [info for info in admin.reservations(names=names, turn_of=peer.uid) if may_see(info)]
+
         homes = {row.name: row.server for row in self._database.reservations()}
         names = self.names()
         found: list[ReservationInfo] = []
         away: list[str] = []
-        answers = side_by_side(lambda name: self._ask(name, lambda admin: admin.reservations()), names)
+        answers = side_by_side(lambda name: self._ask(name, ask), names)
         for name, there in zip(names, answers, strict=True):
             if there is None:
                 away.append(name or server_name())
@@ -327,7 +338,7 @@ class Servers:
             )
         with self._link_to(name, address).admin() as admin:
             info = admin.server()
-            there = admin.reservations()
+            there = admin.reservations(count_files=False)
         with self.own.admin() as admin:
             if admin.server().uuid == info.uuid:
                 raise InvalidArgumentError(f"{address} is the manager's own server")

@@ -68,7 +68,7 @@ class Reconciliation:
         it: what it raises comes last.
         """
         with self._servers.link(server).admin() as admin:
-            existing = {info.name: info for info in admin.reservations(shares=True)}
+            existing = {info.name: info for info in admin.reservations(shares=True, count_files=False)}
         rows = {row.name: row for row in self._database.reservations() if server in row.servers}
         failures: list[ForebayError] = []
         for name in sorted(existing.keys() | rows.keys()):
@@ -161,7 +161,7 @@ class Reconciliation:
         """Looks at both sides again, for both may have changed before it was this one's turn."""
         existing: ReservationInfo | None = None
         with self._servers.link(server).admin() as admin, contextlib.suppress(NotFoundError):
-            existing = admin.reservation(name)
+            existing = admin.reservation(name, count_files=False)
         row = self._database.reservation(name)
         if existing is not None and not existing.home:
             self._reconcile_share(row, existing, server)
@@ -204,7 +204,7 @@ class Reconciliation:
             return None
         try:
             with self._servers.link(home).admin() as admin:
-                return admin.reservation(share.name)
+                return admin.reservation(share.name, count_files=False)
         except NotFoundError:
             return replace(share, id="", home=True)
         except DisconnectedError:

@@ -163,7 +163,7 @@ class ReservationChanges:
     def _is_there(admin: Admin, row: ReservationRow) -> bool:
         """Whether the server has this one, and not another one of its name."""
         try:
-            return admin.reservation(row.name).id == row.id
+            return admin.reservation(row.name, count_files=False).id == row.id
         except NotFoundError:
             return False
 
@@ -204,7 +204,7 @@ class ReservationChanges:
         """The row of one that the own server has, and this manager did not make; None if the server has none."""
         with self._servers.own.admin() as admin:
             try:
-                info = admin.reservation(name)
+                info = admin.reservation(name, count_files=False)
             except NotFoundError:
                 return None
         return self.adopt(info, "") if info.home else None

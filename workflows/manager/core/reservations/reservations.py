@@ -328,10 +328,10 @@ class Reservations:
         except NotFoundError:
             return False
 
-    def info(self, name: str) -> ReservationInfo:
+    def info(self, name: str, *, count_files: bool = False) -> ReservationInfo:
         """As its server knows it; NotFoundError if it has none, DisconnectedError if it is away."""
         with self.home_of(name).admin() as admin:
-            return admin.reservation(name)
+            return admin.reservation(name, count_files=count_files)
 
     def home_of(self, name: str) -> ServerLink:
         """The way to the server with the reservation of this name, or that would know it."""
