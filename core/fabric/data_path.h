@@ -43,8 +43,9 @@ class ClientPath {
                                          const KeepWaiting& keep_waiting) = 0;
   /// Takes what has come. True: all that was expected has.
   virtual Result<bool> receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) = 0;
-  /// Ready where such a call moves something.
+  /// Ready where such a call moves something: to read from, but for write_some() where it waits to send.
   virtual int descriptor() const noexcept = 0;
+  virtual bool write_waits_to_send() const noexcept = 0;
 
   /// libfabric's provider; empty: none.
   virtual std::string provider() const { return {}; }

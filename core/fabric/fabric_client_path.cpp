@@ -162,63 +162,87 @@ Result<void> FabricClientPath::offer(Slot& slot, FrameHeader header, PeerMay may
   return {};
 }
 
+Result<std::optional<FrameHeader>> FabricClientPath::next_frame(Waits waits, const KeepWaiting& keep_waiting) {
+  if (!frame_) frame_ = MovingFrame();
+  if (waits == Waits::yes) {
+    RETURN_IF_ERROR(frames_.receive(frame_->rest_of_header(), keep_waiting));
+  } else {
+    ASSIGN_OR_RETURN(const bool all, frames_.receive_some_header(*frame_));
+    if (!all) return std::nullopt;
+  }
+  const FrameHeader header = frame_->header;
+  frame_.reset();
+  RETURN_IF_ERROR(check_fabric_server_frame(header));
+  return header;
+}
+
 Result<void> FabricClientPath::receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) {
-  RETURN_IF_ERROR(receive_some(ticket, incoming, keep_waiting));
+  RETURN_IF_ERROR(take(ticket, incoming, Waits::yes, keep_waiting));
   return {};
 }
 
 Result<bool> FabricClientPath::receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) {
+  return take(ticket, incoming, Waits::no, keep_waiting);
+}
+
+Result<bool> FabricClientPath::take(std::uint64_t ticket, Incoming& incoming, Waits waits,
+                                    const KeepWaiting& keep_waiting) {
   RETURN_IF_ERROR(check_process());
   WholeOrBroken guard(broken_);
-  if (incoming.size() <= inline_bytes_max) {
+  if (!receiving_ && incoming.size() <= inline_bytes_max) {
+    // So little comes at once.
     ASSIGN_OR_RETURN(const auto answer, frames_.receive_data(ticket, incoming, keep_waiting));
     guard.whole();
     RETURN_IF_ERROR(answer);
     return true;
   }
+  if (!receiving_) receiving_ = Receiving{incoming.size()};
   std::optional<Error> failure;
-  RETURN_IF_ERROR(receive_by_memory(ticket, incoming, failure, keep_waiting));
+  ASSIGN_OR_RETURN(const bool over, take_by_memory(ticket, incoming, waits, failure, keep_waiting));
+  if (!over) return false;
   // The server says that something failed when it does not write any more.
   for (Slot& slot : slots_) slot.exposed.reset();
+  receiving_.reset();
   guard.whole();
   if (failure) return fail(std::move(*failure));
   return true;
 }
 
-Result<void> FabricClientPath::receive_by_memory(std::uint64_t ticket, Incoming& incoming,
-                                                 std::optional<Error>& failure, const KeepWaiting& keep_waiting) {
-  std::uint64_t not_offered = incoming.size();
-  std::size_t next_offer = 0;  // both go round the slots
-  std::size_t next_arrival = 0;
+Result<bool> FabricClientPath::take_by_memory(std::uint64_t ticket, Incoming& incoming, Waits waits,
+                                              std::optional<Error>& failure, const KeepWaiting& keep_waiting) {
   while (!incoming.empty()) {
-    while (not_offered > 0 && !slots_[next_offer % slots_count].exposed) {
+    while (receiving_->not_offered > 0 && !slots_[receiving_->next_offer % slots_count].exposed) {
       FrameHeader header;
       header.kind = FrameKind::memory;
       header.ticket = ticket;
-      header.length = std::min<std::uint64_t>(not_offered, frame_bytes_max);
-      RETURN_IF_ERROR(offer(slots_[next_offer++ % slots_count], header, PeerMay::write, keep_waiting));
-      not_offered -= header.length;
+      header.length = std::min<std::uint64_t>(receiving_->not_offered, frame_bytes_max);
+      RETURN_IF_ERROR(offer(slots_[receiving_->next_offer++ % slots_count], header, PeerMay::write, keep_waiting));
+      receiving_->not_offered -= header.length;
     }
-    ASSIGN_OR_RETURN(const auto header, frames_.receive_header(keep_waiting));
-    RETURN_IF_ERROR(check_fabric_server_frame(header));
-    if (header.ticket != ticket) return unexpected();
-    if (header.kind == FrameKind::failed) {
-      ASSIGN_OR_RETURN(failure, frames_.receive_failure(header, keep_waiting));
-      return {};
+    ASSIGN_OR_RETURN(const auto header, next_frame(waits, keep_waiting));
+    if (!header) return false;
+    if (header->ticket != ticket) return unexpected();
+    if (header->kind == FrameKind::failed) {
+      ASSIGN_OR_RETURN(failure, frames_.receive_failure(*header, keep_waiting));
+      return true;
     }
     const std::uint64_t expected = std::min<std::uint64_t>(incoming.size(), frame_bytes_max);
-    if (header.kind != FrameKind::landed || header.length != expected) return unexpected();
-    Slot& slot = slots_[next_arrival++ % slots_count];
+    if (header->kind != FrameKind::landed || header->length != expected) return unexpected();
+    Slot& slot = slots_[receiving_->next_arrival++ % slots_count];
     if (!slot.exposed) return unexpected();
     slot.exposed.reset();
-    for (std::span<const std::byte> landed = slot.memory.first(header.length); !landed.empty();) {
-      const std::span<std::byte> to = incoming.next(landed.size());
-      std::memcpy(to.data(), landed.data(), to.size());
-      incoming.arrived(to.size());
-      landed = landed.subspan(to.size());
-    }
+    copy_out(slot, header->length, incoming);
   }
-  return {};
+  return true;
+}
+
+void FabricClientPath::copy_out(const Slot& slot, std::size_t length, Incoming& incoming) {
+  for (std::span<const std::byte> landed = slot.memory.first(length); !landed.empty();) {
+    const std::span<std::byte> to = incoming.next(landed.size());
+    std::memcpy(to.data(), landed.data(), to.size());
+    incoming.arrived(to.size());
+    landed = landed.subspan(to.size());
+  }
 }
 
 Result<void> FabricClientPath::take_back(const FrameHeader& header) {
@@ -238,33 +262,46 @@ Result<void> FabricClientPath::write_inline(std::uint32_t segment, std::uint64_t
   return frames_.send(header, bytes, keep_waiting);
 }
 
+Result<FabricClientPath::Slot*> FabricClientPath::free_slot(Waits waits, const KeepWaiting& keep_waiting) {
+  auto slot = std::ranges::find_if(slots_, [](const Slot& one) { return !one.exposed; });
+  while (slot == slots_.end()) {
+    ASSIGN_OR_RETURN(const auto header, next_frame(waits, keep_waiting));
+    if (!header) return nullptr;
+    RETURN_IF_ERROR(take_back(*header));
+    slot = slots_.begin() + static_cast<std::ptrdiff_t>(header->ticket);
+  }
+  return &*slot;
+}
+
+Result<std::size_t> FabricClientPath::give(std::uint32_t segment, std::uint64_t offset,
+                                           std::span<const std::byte> bytes, Waits waits,
+                                           const KeepWaiting& keep_waiting) {
+  const std::size_t length = std::min<std::size_t>(bytes.size(), frame_bytes_max);
+  if (bytes.size() <= inline_bytes_max) {
+    RETURN_IF_ERROR(write_inline(segment, offset, bytes, keep_waiting));
+    return length;
+  }
+  ASSIGN_OR_RETURN(Slot* const slot, free_slot(waits, keep_waiting));
+  if (slot == nullptr) return std::size_t{0};
+  std::memcpy(slot->memory.data(), bytes.data(), length);
+  FrameHeader header;
+  header.kind = FrameKind::take;
+  header.ticket = static_cast<std::uint64_t>(slot - slots_.data());
+  header.segment = segment;
+  header.offset = offset;
+  header.length = length;
+  RETURN_IF_ERROR(offer(*slot, header, PeerMay::read, keep_waiting));
+  return length;
+}
+
 Result<void> FabricClientPath::write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                                      const KeepWaiting& keep_waiting) {
   RETURN_IF_ERROR(check_process());
   WholeOrBroken guard(broken_);
   while (!bytes.empty()) {
-    std::uint64_t length = std::min<std::uint64_t>(bytes.size(), frame_bytes_max);
-    if (bytes.size() <= inline_bytes_max) {
-      RETURN_IF_ERROR(write_inline(segment, offset, bytes, keep_waiting));
-    } else {
-      auto slot = std::ranges::find_if(slots_, [](const Slot& one) { return !one.exposed; });
-      while (slot == slots_.end()) {
-        ASSIGN_OR_RETURN(const auto header, frames_.receive_header(keep_waiting));
-        RETURN_IF_ERROR(check_fabric_server_frame(header));
-        RETURN_IF_ERROR(take_back(header));
-        slot = slots_.begin() + static_cast<std::ptrdiff_t>(header.ticket);
-      }
-      std::memcpy(slot->memory.data(), bytes.data(), length);
-      FrameHeader header;
-      header.kind = FrameKind::take;
-      header.ticket = static_cast<std::uint64_t>(slot - slots_.begin());
-      header.segment = segment;
-      header.offset = offset;
-      header.length = length;
-      RETURN_IF_ERROR(offer(*slot, header, PeerMay::read, keep_waiting));
-    }
-    offset += length;
-    bytes = bytes.subspan(length);
+    ASSIGN_OR_RETURN(const std::size_t given, give(segment, offset, bytes, Waits::yes, keep_waiting));
+    offset += given;
+    bytes = bytes.subspan(given);
   }
   guard.whole();
   return {};
@@ -272,9 +309,11 @@ Result<void> FabricClientPath::write(std::uint32_t segment, std::uint64_t offset
 
 Result<std::size_t> FabricClientPath::write_some(std::uint32_t segment, std::uint64_t offset,
                                                  std::span<const std::byte> bytes, const KeepWaiting& keep_waiting) {
-  const auto some = bytes.first(std::min<std::size_t>(bytes.size(), frame_bytes_max));
-  RETURN_IF_ERROR(write(segment, offset, some, keep_waiting));
-  return some.size();
+  RETURN_IF_ERROR(check_process());
+  WholeOrBroken guard(broken_);
+  ASSIGN_OR_RETURN(const std::size_t given, give(segment, offset, bytes, Waits::no, keep_waiting));
+  if (given > 0) guard.whole();
+  return given;
 }
 
 Result<void> FabricClientPath::finish_writes(const KeepWaiting& keep_waiting) {

@@ -35,12 +35,12 @@ class FabricClientPath final : public ClientPath {
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                      const KeepWaiting& keep_waiting) override;
   Result<void> finish_writes(const KeepWaiting& keep_waiting) override;
-  /// By memory: no more than is lent to the server at once. This end waits for the server, and not the other way.
   Result<std::size_t> write_some(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                                  const KeepWaiting& keep_waiting) override;
-  /// Waits for all: memory is lent to one request at a time.
   Result<bool> receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) override;
   int descriptor() const noexcept override { return frames_.descriptor(); }
+  /// It waits for memory that the server gives back.
+  bool write_waits_to_send() const noexcept override { return false; }
   std::string provider() const override { return provider_; }
   bool is_broken() const noexcept override;
 
@@ -59,8 +59,18 @@ class FabricClientPath final : public ClientPath {
   void move_on() noexcept;
   /// Tells the server about `length` bytes of the slot.
   Result<void> offer(Slot& slot, FrameHeader header, PeerMay may, const KeepWaiting& keep_waiting);
-  Result<void> receive_by_memory(std::uint64_t ticket, Incoming& incoming, std::optional<Error>& failure,
-                                 const KeepWaiting& keep_waiting);
+  enum class Waits { no, yes };
+  /// The server's next frame; nothing: it has not come yet, and `waits` is no.
+  Result<std::optional<FrameHeader>> next_frame(Waits waits, const KeepWaiting& keep_waiting);
+  Result<bool> take(std::uint64_t ticket, Incoming& incoming, Waits waits, const KeepWaiting& keep_waiting);
+  Result<bool> take_by_memory(std::uint64_t ticket, Incoming& incoming, Waits waits, std::optional<Error>& failure,
+                              const KeepWaiting& keep_waiting);
+  /// What landed in the slot.
+  static void copy_out(const Slot& slot, std::size_t length, Incoming& incoming);
+  Result<std::size_t> give(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes, Waits waits,
+                           const KeepWaiting& keep_waiting);
+  /// A slot that the server has not; null: it has all, and `waits` is no.
+  Result<Slot*> free_slot(Waits waits, const KeepWaiting& keep_waiting);
   /// A frame while blocks are on their way to the server: it gives a slot back.
   Result<void> take_back(const FrameHeader& header);
   Result<void> write_inline(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
@@ -73,6 +83,14 @@ class FabricClientPath final : public ClientPath {
   MappedMemory memory_;
   std::unique_ptr<RmaEndpoint> endpoint_;
   std::array<Slot, slots_count> slots_;
+  /// A request whose bytes come by memory: it goes round the slots.
+  struct Receiving {
+    std::uint64_t not_offered = 0;
+    std::size_t next_offer = 0;
+    std::size_t next_arrival = 0;
+  };
+  std::optional<Receiving> receiving_;
+  std::optional<MovingFrame> frame_;  // whose header has come in part
   std::uint64_t finishes_ = 0;
   bool broken_ = false;
   pid_t process_ = 0;

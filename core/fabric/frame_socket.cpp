@@ -127,6 +127,15 @@ Result<std::size_t> FrameSocket::receive_some(std::span<std::byte> out) {
   return lost(errno);
 }
 
+Result<bool> FrameSocket::receive_some_header(MovingFrame& frame) {
+  while (!frame.rest_of_header().empty()) {
+    ASSIGN_OR_RETURN(const std::size_t moved, receive_some(frame.rest_of_header()));
+    if (moved == 0) return false;
+    frame.header_bytes += moved;
+  }
+  return true;
+}
+
 Result<void> FrameSocket::send(const FrameHeader& header, std::span<const std::byte> bytes,
                                const KeepWaiting& keep_waiting) {
   std::int64_t since_ns = monotonic_ns();

@@ -12,6 +12,17 @@
 
 namespace forebay::fabric {
 
+/// One that moves piece by piece.
+struct MovingFrame {
+  FrameHeader header;
+  std::size_t header_bytes = 0;  ///< that have moved
+  std::uint64_t bytes_left = 0;  ///< of those that belong to it
+
+  std::span<std::byte> rest_of_header() noexcept {
+    return std::as_writable_bytes(std::span(&header, 1)).subspan(header_bytes);
+  }
+};
+
 class FrameSocket {
  public:
   /// A connected socket on which both sides have said what it is for. `silence_ms`: see path_silence_ms_max.
@@ -30,6 +41,8 @@ class FrameSocket {
   /// As many bytes as go without waiting.
   Result<std::size_t> send_some(std::span<const std::byte> first, std::span<const std::byte> bytes);
   Result<std::size_t> receive_some(std::span<std::byte> out);
+  /// The rest of its header, as much as has come; false: not all of it.
+  Result<bool> receive_some_header(MovingFrame& frame);
   int descriptor() const noexcept { return socket_.get(); }
 
  private:

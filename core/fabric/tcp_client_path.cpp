@@ -37,7 +37,7 @@ Result<std::size_t> TcpClientPath::write_some(std::uint32_t segment, std::uint64
   std::size_t sent = 0;
   while (!bytes.empty()) {
     if (!frame_) {
-      frame_ = Frame();
+      frame_ = MovingFrame();
       frame_->header.kind = FrameKind::write;
       frame_->header.segment = segment;
       frame_->header.offset = offset + sent;
@@ -61,12 +61,10 @@ Result<std::size_t> TcpClientPath::write_some(std::uint32_t segment, std::uint64
 Result<bool> TcpClientPath::receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) {
   WholeOrBroken guard(broken_);
   while (!incoming.empty()) {
-    if (!frame_) frame_ = Frame();
-    if (const auto header = frame_->rest_of_header(); !header.empty()) {
-      ASSIGN_OR_RETURN(const std::size_t moved, frames_.receive_some(header));
-      if (moved == 0) return false;
-      frame_->header_bytes += moved;
-      if (moved < header.size()) continue;
+    if (!frame_) frame_ = MovingFrame();
+    if (!frame_->rest_of_header().empty()) {
+      ASSIGN_OR_RETURN(const bool all, frames_.receive_some_header(*frame_));
+      if (!all) return false;
       ASSIGN_OR_RETURN(auto failure, frames_.check_data(frame_->header, ticket, incoming, keep_waiting));
       if (failure) {
         frame_.reset();

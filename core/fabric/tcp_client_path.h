@@ -24,22 +24,12 @@ class TcpClientPath final : public ClientPath {
                                  const KeepWaiting& keep_waiting) override;
   Result<bool> receive_some(std::uint64_t ticket, Incoming& incoming, const KeepWaiting& keep_waiting) override;
   int descriptor() const noexcept override { return frames_.descriptor(); }
+  bool write_waits_to_send() const noexcept override { return true; }
   bool is_broken() const noexcept override { return broken_; }
 
  private:
-  /// Of the frame that is sent or received piece by piece.
-  struct Frame {
-    FrameHeader header;
-    std::size_t header_bytes = 0;  ///< that have moved
-    std::uint64_t bytes_left = 0;
-
-    std::span<std::byte> rest_of_header() noexcept {
-      return std::as_writable_bytes(std::span(&header, 1)).subspan(header_bytes);
-    }
-  };
-
   FrameSocket frames_;
-  std::optional<Frame> frame_;
+  std::optional<MovingFrame> frame_;  // in the middle of it
   std::uint64_t finishes_ = 0;
   bool broken_ = false;
 };

@@ -25,7 +25,9 @@ SHAPE = (48, 256, 256)
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[ServerPool]:
-    with ServerPool(tmp_path / "pool", 3, options=("--flush-interval-ms", "-1")) as made:
+    with ServerPool(
+        tmp_path / "pool", 3, options=("--flush-interval-ms", "-1", "--fabric", "tcp", "--fabric-peers", "trusted")
+    ) as made:
         made.create("run1", [(0, SHARE), (1, SHARE), (2, SHARE)])
         wait_until_present(made, 2)
         yield made
@@ -49,7 +51,11 @@ def write(numbers: range, retention: str | None = None) -> None:
                 step.write("T", content(number))
 
 
-def test_large_blocks_lie_on_all_members_and_come_back_whole(pool: ServerPool) -> None:
+@pytest.mark.parametrize("transport", ["tcp", "fabric"])
+def test_large_blocks_lie_on_all_members_and_come_back_whole(
+    pool: ServerPool, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_TRANSPORT", transport)
     write(range(4))
     assert all(used_segments(pool, server) >= 1 for server in range(3))
     with forebay.open("run1/flow", verify="read") as stream:

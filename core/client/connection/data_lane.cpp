@@ -81,7 +81,7 @@ void DataLane::end(Result<void> result) {
 }
 
 short DataLane::events() const noexcept {
-  return stores_.empty() ? POLLIN : POLLOUT;
+  return !stores_.empty() && connection_->data_->write_waits_to_send() ? POLLOUT : POLLIN;
 }
 
 int DataLane::descriptor() const noexcept {

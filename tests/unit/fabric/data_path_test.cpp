@@ -194,7 +194,8 @@ TEST_P(DataPathTest, one_thread_writes_to_two_servers_by_turns) {
   while (sent[0] < bytes.size() || sent[1] < bytes.size()) {
     pollfd ready[2] = {};
     for (std::uint32_t i = 0; i < 2; ++i) {
-      ready[i] = {sent[i] < bytes.size() ? paths[i].client->descriptor() : -1, POLLOUT, 0};
+      ready[i] = {sent[i] < bytes.size() ? paths[i].client->descriptor() : -1, POLLIN, 0};
+      if (paths[i].client->write_waits_to_send()) ready[i].events = POLLOUT;
       if (sent[i] == bytes.size()) continue;
       const auto count = paths[i].client->write_some(3 + i, 1000 + sent[i], std::span(bytes).subspan(sent[i]), wait_on);
       ASSERT_TRUE(count) << count.error().message();
@@ -211,6 +212,40 @@ TEST_P(DataPathTest, one_thread_writes_to_two_servers_by_turns) {
     std::vector<std::byte> written(bytes.size());
     ASSERT_TRUE(file->read_at(1000, written));
     EXPECT_TRUE(written == bytes);
+  }
+}
+
+TEST_P(DataPathTest, one_thread_takes_from_another_server_what_the_first_has_not_sent_yet) {
+  // Who waits all the same asks it, and hears that it is not to.
+  const auto never_wait = [] { return Result<void>(fail(ErrorCode::cancelled, "it waited")); };
+  Path paths[2] = {connect(), connect()};
+  ASSERT_TRUE(paths[0].client && paths[1].client);
+  constexpr std::uint64_t size = 6 * mib + 5;
+  std::vector<std::byte> out[2] = {std::vector<std::byte>(size), std::vector<std::byte>(size)};
+  const fabric::Incoming::Part parts[2] = {{out[0]}, {out[1]}};
+  fabric::Incoming incoming[2] = {fabric::Incoming{std::span(&parts[0], 1)}, fabric::Incoming{std::span(&parts[1], 1)}};
+  ASSERT_TRUE(paths[1].server->send(transfer(1, {{2, size}})));
+  for (bool over = false; !over;) {
+    const auto none = paths[0].client->receive_some(1, incoming[0], never_wait);
+    ASSERT_TRUE(none) << none.error().message();
+    ASSERT_FALSE(*none);
+    const auto some = paths[1].client->receive_some(1, incoming[1], never_wait);
+    ASSERT_TRUE(some) << some.error().message();
+    over = *some;
+    pollfd ready{paths[1].client->descriptor(), POLLIN, 0};
+    if (!over) (void)::poll(&ready, 1, 60'000);
+  }
+  ASSERT_TRUE(paths[0].server->send(transfer(1, {{1, size}})));
+  while (true) {
+    const auto some = paths[0].client->receive_some(1, incoming[0], wait_on);
+    ASSERT_TRUE(some) << some.error().message();
+    if (*some) break;
+    pollfd ready{paths[0].client->descriptor(), POLLIN, 0};
+    (void)::poll(&ready, 1, 60'000);
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_FALSE(paths[i].client->is_broken());
+    EXPECT_TRUE(std::equal(out[i].begin(), out[i].end(), content_.begin() + 1 + static_cast<std::ptrdiff_t>(i)));
   }
 }
 
