@@ -10,10 +10,12 @@ import json
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from forebay.workflows.files.nfs import NfsDriver
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.files.state_file import STATE_NAME
 from tests.slurm.cluster import wait_for
+from tests.support.cgroups import cgroups_below, job_cgroup, why_no_cgroups
 from tests.support.mounted import mounted
 from tests.support.other_user import as_user
 from tests.support.time_limits import seconds
@@ -121,7 +124,8 @@ def put(drivers: Path, export: str, source: Path) -> bool:
 def nothing_is_left(drivers: Path) -> bool:
     marks = [drivers / _ID / name for name in ("ganesha.conf", "bus.conf")]
     there = (drivers / _ID).exists() or (Path("/run/forebay-files") / _ID).exists()
-    return not there and not any(map(find_daemons, marks))
+    cgroups = any(place.name == _ID for place in cgroups_below("forebay"))
+    return not there and not cgroups and not any(map(find_daemons, marks))
 
 
 def test_a_node_uses_its_own_export_by_a_privileged_port_alone(
@@ -308,6 +312,29 @@ def test_a_killed_server_is_started_again_with_what_is_open(engines: FilesEngine
     assert engines.open(_ID, tree, {"n2": "127.0.0.2"}) == {"n2": before["n2"]}
     engines.close(_ID)
     assert nothing_is_left(drivers)
+
+
+@pytest.mark.skipif(bool(why_no_cgroups()), reason=why_no_cgroups())
+def test_a_server_takes_nothing_from_the_job_in_whose_cgroup_it_was_started(
+    engines: FilesEngines, drivers: Path, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with job_cgroup() as job:
+        starter = tmp_path / "python"
+        starter.write_text(f'#!/bin/sh\nexec {shlex.join(job.command([sys.executable]))} "$@"\n')
+        starter.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(starter))
+        for _ in range(2):
+            engines.open(_ID, tree, _NODES)
+            daemons = {*find_daemons(drivers / _ID / "ganesha.conf"), *find_daemons(drivers / _ID / "bus.conf")}
+            own = [pids for place, pids in cgroups_below("forebay").items() if place.name == _ID]
+            assert len(own) == len(job.places)
+            assert all(set(pids) == daemons for pids in own)
+            engines.fence(_ID, ["n1"])  # which starts it again
+            own = [pids for place, pids in cgroups_below("forebay").items() if place.name == _ID]
+            assert [len(pids) for pids in own] == [2] * len(job.places)
+            assert engines.cgroup_problem() == ""
+            engines.close(_ID)
+            assert nothing_is_left(drivers)
 
 
 _KILLED = [

@@ -92,6 +92,7 @@ class StripedTree:
             "RESERVATION": self.reservation,
             "INCARNATION": str(self.incarnation),
             "SECONDS": str(seconds(30)),
+            "CGROUP": "forebay-tests",
             **values,
         }
         fail_point = values.pop("FAIL_POINT", None)

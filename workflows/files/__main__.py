@@ -16,6 +16,7 @@ from typing import Any
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.workflows.files.commands.driver import CommandsDriver
 from forebay.workflows.files.commands.site_commands import SiteCommands
+from forebay.workflows.files.daemon_cgroup import DaemonCgroup
 from forebay.workflows.files.driver_state import check_incarnation
 from forebay.workflows.files.juicefs.driver import JuicefsDriver
 from forebay.workflows.files.juicefs.node_mount import NodeMount
@@ -47,14 +48,16 @@ def _carry_out(operation: str) -> dict[str, Any]:
     check_incarnation(folder.parent, incarnation)
     deadline = time.monotonic() + float(_value("SECONDS"))
     reservation = _value("RESERVATION")
+    cgroup = DaemonCgroup(os.environ.get(f"{_PREFIX}CGROUP", ""), reservation)
     match name:
         case "nfs":
-            return _of_nfs(operation, NfsDriver(folder, reservation, incarnation, deadline))
+            return _of_nfs(operation, NfsDriver(folder, reservation, incarnation, deadline, cgroup))
         case "juicefs" if operation in ("mount", "unmount"):
-            return _on_node(operation, NodeMount(folder, deadline))
+            return _on_node(operation, NodeMount(folder, deadline, cgroup))
         case "juicefs":
             part = int(_value("PART"))
-            return _of_juicefs(operation, JuicefsDriver(folder, reservation, part, incarnation, deadline))
+            driver = JuicefsDriver(folder, reservation, part, incarnation, deadline, cgroup)
+            return _of_juicefs(operation, driver)
         case "commands":
             commands = SiteCommands.from_json(_value("COMMANDS"))
             return _of_commands(operation, CommandsDriver(folder, reservation, incarnation, deadline, commands))

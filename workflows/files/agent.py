@@ -188,6 +188,7 @@ class Agent:
                 "incarnation": work.incarnation,
                 "shown": work.engines.reservations(),
                 "ended": work.engines.ended(),
+                "cgroup_problem": work.engines.cgroup_problem()[:400],
                 "answers": [{"number": number, **answer} for number, answer in answers.items()],
                 "under_way": under_way,
                 "wait_seconds": _BUSY_WAIT_SECONDS if under_way else _WAIT_SECONDS,

@@ -49,6 +49,7 @@ class Turn:
     agent: str  #: another one for each run of the agent
     shown: frozenset[str] = frozenset()  #: reservations of which its drivers have something
     ended: frozenset[str] = frozenset()  #: those whose daemons do not run
+    cgroup_problem: str = ""  #: as `FilesEngines.cgroup_problem`
     under_way: frozenset[int] = frozenset()  #: calls of this manager that it has taken and not answered
     answers: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  #: to calls of this manager
     wait_seconds: float = 0.0  #: how long it waits for something to do
@@ -70,6 +71,7 @@ class _Server:
     turns: int = 0  #: that it has begun
     shown: frozenset[str] = frozenset()  #: reservations of which its drivers have something
     ended: frozenset[str] = frozenset()  #: those whose daemons do not run
+    cgroup_problem: str = ""
     to_take: deque[_Call] = field(default_factory=deque)
     taken: dict[int, _Call] = field(default_factory=dict)
 
@@ -164,7 +166,7 @@ class AgentCalls:
             for call in sorted(lost, key=lambda call: -call.number):
                 del known.taken[call.number]
                 known.to_take.appendleft(call)
-            known.shown, known.ended = said.shown, said.ended
+            known.shown, known.ended, known.cgroup_problem = said.shown, said.ended, said.cgroup_problem
             self._changed.notify_all()
             if not known.to_take:
                 if self._waiting >= _WAITING_MAX:
@@ -216,6 +218,11 @@ class AgentCalls:
         """Those whose daemons do not run although nodes need them."""
         with self._changed:
             return frozenset().union(*(known.ended for known in self._servers.values()))
+
+    def cgroup_problems(self) -> dict[str, str]:
+        """Why what daemons take counts to their agents, by server."""
+        with self._changed:
+            return {name: known.cgroup_problem for name, known in self._servers.items() if known.cgroup_problem}
 
     def _known(self, server: str) -> _Server:
         return self._servers.setdefault(server, _Server(self._begun_at))

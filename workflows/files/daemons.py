@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons of a driver: started in a session of their own, found again by what the kernel says of them, ended by it."""
+"""Daemons of a driver: started in a session and a cgroup of their own, found again by what the kernel says of them,
+ended by it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from forebay.errors import StorageError, UnsupportedError
 from forebay.manager.process_identity import process_identity
+from forebay.workflows.files.daemon_cgroup import DaemonCgroup
 
 __all__ = ["bound_logs", "end_daemons", "find_daemons", "last_words", "program_path", "start_daemon"]
 
@@ -31,13 +34,25 @@ def program_path(name: str, package: str) -> str:
     raise UnsupportedError(f"{name} is not installed; install it (package {package})")
 
 
-def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, str], *, goes_first: bool = False) -> str:
+def start_daemon(
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    cgroup: DaemonCgroup,
+    *,
+    goes_first: bool = False,
+) -> str:
     """Starts it with nothing of this process but its rights; its identity.
 
     Its signals are as at a program's start: who starts us may block some. `goes_first`: users make it grow, and where
     memory is short it goes before the instance's own daemons.
     """
-    with log.open("ab") as words:
+    with log.open("ab") as words, cgroup.door() as enter:
+
+        def begin() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            enter()
+
         try:
             process = subprocess.Popen(
                 command,
@@ -47,7 +62,7 @@ def start_daemon(command: Sequence[str], log: Path, environment: Mapping[str, st
                 stdout=words,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_unblock_signals,
+                preexec_fn=begin,
             )
         except OSError as error:
             raise StorageError(f"{command[0]} cannot be started: {error.strerror}", str(log)) from None
@@ -130,7 +145,3 @@ def _is_ours(entry: str) -> bool:
         if line.startswith(b"Uid:"):
             return set(line.split()[1:]) == {b"%d" % os.geteuid()}
     return False
-
-
-def _unblock_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -28,6 +28,7 @@ from forebay.errors import (
 from forebay.manager.process_identity import process_identity
 from forebay.workflows.files.commands.driver import SITE_FOLDER, home_mount_is_there, site_state, ways_in
 from forebay.workflows.files.commands.site_commands import SiteCommands
+from forebay.workflows.files.daemon_cgroup import cgroup_problem
 from forebay.workflows.files.daemons import bound_logs, program_path
 from forebay.workflows.files.driver_state import begin_incarnation, exports_made_file
 from forebay.workflows.files.nfs import PROGRAMS
@@ -267,13 +268,22 @@ class FilesEngines:
         if self._is_of_site(reservation):
             return not home_mount_is_there(self._folder / reservation)
         try:
-            state = json.loads((self._folder / reservation / STATE_NAME).read_text(encoding="utf-8"))
-            identities = state["daemons"].values()
-            alive = [process_identity(int(identity.split("/")[1])) == identity for identity in identities]
+            state = self._state_of(reservation)
             wanted = any(not export["fenced"] for export in state["exports"].values())
-            return wanted and (len(alive) < _DAEMONS or not all(alive))
+            return wanted and len(_running(state)) < _DAEMONS
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             return False
+
+    def cgroup_problem(self) -> str:
+        """Why what daemons take counts to whoever has started them; "" if it does not."""
+        pids: list[int] = []
+        for reservation in self._all():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+                pids += _running(self._state_of(reservation))
+        return cgroup_problem(self._settings.cgroup, pids)
+
+    def _state_of(self, reservation: str) -> Any:
+        return json.loads((self._folder / reservation / STATE_NAME).read_text(encoding="utf-8"))
 
     def _start(self, reservation: str) -> None:
         self._run("start", reservation)
@@ -300,6 +310,7 @@ class FilesEngines:
             "RESERVATION": reservation,
             "INCARNATION": str(self.incarnation),
             "SECONDS": str(seconds),
+            "CGROUP": self._settings.cgroup,
         }
         environment = os.environ | {f"FOREBAY_FILES_{name}": value for name, value in values.items()}
         command = [sys.executable, "-P", "-m", "forebay.workflows.files", operation]
@@ -325,6 +336,12 @@ class FilesEngines:
             raise error_of_code(failure["code"], failure["what"], failure["where"])
         assert isinstance(answer, dict)
         return answer
+
+
+def _running(state: Any) -> list[int]:
+    """Daemons of a state that run."""
+    pids = {int(identity.split("/")[1]): identity for identity in state["daemons"].values()}
+    return [pid for pid, identity in pids.items() if process_identity(pid) == identity]
 
 
 def _address_of(host: str) -> str:

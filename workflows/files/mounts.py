@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forebay.mounts import MOUNTS
 
-__all__ = ["Mount", "mount_at", "mounts_below"]
+__all__ = ["Mount", "mount_at", "mounts_below", "mounts_of"]
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
@@ -26,6 +26,7 @@ class Mount:
     root: str  #: which part of the file system is shown there
     device: str  #: its number, as "8:1"
     read_only: bool
+    options: frozenset[str]  #: of the file system
 
 
 def mount_at(place: Path, table: Path = MOUNTS) -> Mount | None:
@@ -41,6 +42,11 @@ def mounts_below(folder: Path, table: Path = MOUNTS) -> list[Mount]:
     return [mount for mount in _mounts(table) if mount.place.startswith(above)]
 
 
+def mounts_of(*kinds: str) -> list[Mount]:
+    """All of file systems of these kinds."""
+    return [mount for mount in _mounts(MOUNTS) if mount.kind in kinds]
+
+
 def _mounts(table: Path) -> list[Mount]:
     mounts = []
     for line in table.read_bytes().splitlines():
@@ -50,7 +56,8 @@ def _mounts(table: Path) -> list[Mount]:
             kind, source = map(_plain, rest[:2])
             read_only = b"ro" in words[5].split(b",")
             number, place_of, root, device = map(_plain, (words[0], words[4], words[3], words[2]))
-            mounts.append(Mount(number, place_of, kind, source, root, device, read_only))
+            options = frozenset(map(_plain, rest[2].split(b","))) if len(rest) > 2 else frozenset()
+            mounts.append(Mount(number, place_of, kind, source, root, device, read_only, options))
     return mounts
 
 

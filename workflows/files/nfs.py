@@ -25,6 +25,7 @@ from forebay.errors import (
     StorageError,
 )
 from forebay.fail_point import fail_point
+from forebay.workflows.files.daemon_cgroup import NO_CGROUP, DaemonCgroup
 from forebay.workflows.files.daemons import end_daemons, last_words, program_path, start_daemon
 from forebay.workflows.files.driver_checks import check_addresses, check_reservation, room_of
 from forebay.workflows.files.driver_state import (
@@ -110,6 +111,7 @@ class NfsDriver:
     reservation: str  #: its uuid
     incarnation: int
     deadline: float  #: on the monotonic clock
+    cgroup: DaemonCgroup = NO_CGROUP
 
     def prepare(self, tree: Path, address: str, ports: range, lease_seconds: float = 40.0) -> dict[str, Any]:
         """Remembers what is to be shown, where, and how long a node that is cut off keeps its locks; idempotent.
@@ -283,7 +285,7 @@ class NfsDriver:
         self._write_configuration(state)
         fail_point("files.start.configured")
         bus = [program_path("dbus-daemon", "dbus"), "--nofork", "--nopidfile", f"--config-file={self._bus_file}"]
-        state.daemons["dbus-daemon"] = start_daemon(bus, self.folder / "dbus.log", {})
+        state.daemons["dbus-daemon"] = start_daemon(bus, self.folder / "dbus.log", {}, self.cgroup)
         fail_point("files.start.bus")
         # Ganesha tries once to connect. Without its bus it serves, and never answers here.
         self._wait(GaneshaBus(self._socket, self.deadline).is_open, "the private bus")
@@ -296,6 +298,7 @@ class NfsDriver:
                 "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={self._socket}",
                 "BLKID_FILE": str(self.folder / "blkid.tab"),
             },
+            self.cgroup,
             goes_first=True,
         )
         fail_point("files.start.daemon")
@@ -334,6 +337,7 @@ class NfsDriver:
     def _end(self) -> None:
         for mark in (self._server_file, self._bus_file):
             end_daemons(mark, self.deadline)
+        self.cgroup.remove()
         shutil.rmtree(self._socket.parent, ignore_errors=True)
 
     def _write_configuration(self, state: DriverState) -> None:

@@ -146,6 +146,11 @@ class PoolEngines:
         """Reservations that nodes need, and whose daemons do not run."""
         return sorted({*self._own.ended(), *self.agents.ended()})
 
+    def cgroup_problems(self) -> dict[str, str]:
+        """Why what daemons take counts to the manager or the agent, by server; "" is the manager's own."""
+        own = self._own.cgroup_problem()
+        return {**({"": own} if own else {}), **self.agents.cgroup_problems()}
+
     def lacks_agent(self, server: str) -> bool:
         """No agent shows files of that server."""
         return bool(server) and self.agents.is_away(server)

@@ -16,6 +16,7 @@ __all__ = ["FilesSettings"]
 
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _PORT_MAX = 1023
+_CGROUP = re.compile(r"(?!\.)[\w.@:-]+(/(?!\.)[\w.@:-]+)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class FilesSettings:
     lease_seconds: float = 40.0  #: how long a node that is cut off keeps its locks
     begin_seconds_max: float = 120.0  #: how long the prolog waits for the manager and for the mounts
     end_seconds_max: float = 60.0  #: how long the epilog syncs and unmounts before the node counts as unclean
+    #: Where daemons run, below the top of the kernel's hierarchies; "": where who starts them does.
+    cgroup: str = "forebay"
     commands: SiteCommands | None = None  #: a site's own engine
 
     @property
@@ -64,7 +67,9 @@ class FilesSettings:
         settings = cls(**check_table(plain, "files", kinds, path))
         if "commands" in table:
             commands = SiteCommands.from_table(table["commands"], settings.operation_seconds_max, path)
-            settings = replace(settings, commands=commands)
+            settings = replace(settings, commands=replace(commands, cgroup=settings.cgroup))
+        if settings.cgroup and _CGROUP.fullmatch(settings.cgroup) is None:
+            raise InvalidArgumentError("[files] cgroup must be a path without a first / and without ..", str(path))
         if settings.server and not settings.server.rpartition(":")[2].isdecimal():
             raise InvalidArgumentError("[files] server must be HOST:PORT", str(path))
         match = _PORTS.fullmatch(settings.ports)

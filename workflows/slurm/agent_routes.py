@@ -40,6 +40,7 @@ class AgentTurn(BaseModel):
     incarnation: int = Field(description="of that manager")
     shown: list[str] = Field(description="reservations of which its drivers have something")
     ended: list[str] = Field(description="those whose daemons do not run")
+    cgroup_problem: str = Field("", max_length=400, description="why daemons count to the agent; empty: they do not")
     under_way: list[int] = Field(description="calls that it has taken and not answered")
     answers: list[AgentAnswer]
     wait_seconds: float = Field(ge=0, le=30)
@@ -65,6 +66,7 @@ def take_turn(said: AgentTurn, engines: PoolEngines, servers: Servers, key: str)
             said.agent,
             frozenset(said.shown),
             frozenset(said.ended),
+            said.cgroup_problem,
             frozenset(said.under_way if is_ours else ()),
             answers if is_ours else {},
             said.wait_seconds,

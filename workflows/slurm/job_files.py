@@ -438,6 +438,15 @@ class JobFiles:
             Finding(Severity.PROBLEM, f"[files.commands] {operation}", str(error))
             for operation, error in engines.site_problems().items()
         ]
+        ended += [
+            Finding(
+                Severity.NOTE,
+                f"server {server}" if server else "files on nodes",
+                f"what their daemons take counts to {'the agent' if server else 'the manager'}: {problem}. "
+                "See [files] cgroup",
+            )
+            for server, problem in engines.cgroup_problems().items()
+        ]
         rows = [row for row in self._database.reservations() if row.server and row.files_bytes]
         servers = {row.server for row in rows if self.are_shown(row.name)}
         return ended + [

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from forebay.workflows.files.daemon_cgroup import NO_CGROUP
 from forebay.workflows.files.daemons import end_daemons, find_daemons, program_path, start_daemon
 from tests.bench.measure import Case, Figures, Row, Suite
 from tests.bench.workbench import MIB, Workbench
@@ -168,7 +169,7 @@ def _ganesha(folder: Path, shown: ShownTree) -> Iterator[None]:
     configuration.write_text(_BY_HAND.format(port=_PORT, folder=folder, tree=shown.tree))
     (folder / "recovery").mkdir()
     command = [program_path("ganesha.nfsd", "nfs-ganesha-vfs"), "-F", "-f", str(configuration)]
-    start_daemon([*command, "-L", str(folder / "log"), "-p", str(folder / "pid")], folder / "out", {})
+    start_daemon([*command, "-L", str(folder / "log"), "-p", str(folder / "pid")], folder / "out", {}, NO_CGROUP)
     try:
         for guest in shown.guests.values():
             mount = f"mount -t nfs4 -o port={_PORT},retry=0 {shown.network.host}:/tree {shown.place}"

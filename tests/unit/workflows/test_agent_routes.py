@@ -56,6 +56,14 @@ def test_answers_to_an_earlier_run_of_the_manager_are_answers_to_nothing(tmp_pat
         assert asking.result() == "stopped"
 
 
+def test_what_daemons_count_to_is_known_of_each_server(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    manager.take(cgroup_problem="Read-only file system", wait_seconds=0)
+    assert manager.calls.cgroup_problems() == {"ssd2": "Read-only file system"}
+    manager.take(wait_seconds=0)  # mended, or of an agent that does not say
+    assert manager.calls.cgroup_problems() == {}
+
+
 def test_without_the_pools_key_nothing_is_taken_or_given(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     with pytest.raises(PermissionDeniedError, match="pool's key"):

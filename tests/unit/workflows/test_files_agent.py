@@ -267,6 +267,9 @@ class Engines:
     def ended(self) -> list[str]:
         return []
 
+    def cgroup_problem(self) -> str:
+        return ""
+
     def start_ended(self) -> None:
         """Nothing has."""
 

@@ -15,6 +15,7 @@ import pytest
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.workflows.files import daemons
+from forebay.workflows.files.daemon_cgroup import NO_CGROUP
 from forebay.workflows.files.daemons import end_daemons, find_daemons, start_daemon
 from forebay.workflows.files.driver_state import DriverState, Export
 from forebay.workflows.files.engines import FilesEngines
@@ -93,7 +94,7 @@ def test_a_process_that_another_user_may_have_started_is_no_daemon(
 def test_a_daemon_that_users_make_grow_goes_before_others(tmp_path: Path) -> None:
     mark = tmp_path / "ganesha.conf"
     command = [sys.executable, "-c", "import signal; signal.pause()", str(mark)]
-    identity = start_daemon(command, tmp_path / "log", {}, goes_first=True)
+    identity = start_daemon(command, tmp_path / "log", {}, NO_CGROUP, goes_first=True)
     try:
         assert Path(f"/proc/{identity.split('/')[1]}/oom_score_adj").read_text() == "250\n"
     finally:

@@ -24,6 +24,7 @@ from forebay.manager.records import (
     ReservationState,
     SiteMount,
 )
+from forebay.records import Severity
 from forebay.workflows.directives.directives import Directives
 from forebay.workflows.files.engines import NodeMount
 from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
@@ -50,6 +51,7 @@ class Engines:
         self.lacks_tree = False
         self.clean: list[str] = []
         self.problems: dict[str, ForebayError] = {}
+        self.outside: dict[str, str] = {}
         self.incarnation = 3
         self.places = 300
         self.without_agent: set[str] = set()
@@ -92,6 +94,9 @@ class Engines:
 
     def site_problems(self) -> dict[str, ForebayError]:
         return self.problems
+
+    def cgroup_problems(self) -> dict[str, str]:
+        return self.outside
 
     def close(self, reservation: str, clean: Sequence[str] = ()) -> None:
         self._note("close", reservation)
@@ -479,6 +484,14 @@ def test_the_doctor_names_a_command_that_is_not_there(files: JobFiles, engines: 
     (finding,) = files.findings()
     assert finding.where == "[files.commands] fence"
     assert "another user may change" in finding.what
+
+
+def test_the_doctor_says_whose_memory_daemons_take_and_why(files: JobFiles, engines: Engines) -> None:
+    engines.outside = {"": "the cgroup /sys/fs/cgroup/forebay cannot be used: Read-only file system", "ssd2": "so"}
+    own, other = files.findings()
+    assert (own.severity, own.where, other.where) == (Severity.NOTE, "files on nodes", "server ssd2")
+    assert "counts to the manager: the cgroup /sys/fs/cgroup/forebay cannot be used: Read-only" in own.what
+    assert "counts to the agent: so." in other.what
 
 
 def test_each_node_gets_private_scratch_beside_the_striped_one(

@@ -256,8 +256,10 @@ class CommandsDriver:
                 if said:
                     raise StorageError(f"the tree cannot be unmounted here: {said}", state.tree)
                 fail_point("files.destroy.unmounted")
+                runner = self._runner(state)
                 for operation in ("stop", "destroy"):
-                    self._runner(state).run(operation, self._home_values)
+                    runner.run(operation, self._home_values)
+                runner.forget()
             shutil.rmtree(self.folder)
             return {}
 

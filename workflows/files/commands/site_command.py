@@ -22,6 +22,7 @@ from forebay.errors import DeadlineExceededError, StorageError
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
 from forebay.workflows.files.commands.site_commands import SiteCommands
+from forebay.workflows.files.daemon_cgroup import DaemonCgroup
 
 __all__ = ["CommandRunner"]
 
@@ -100,6 +101,14 @@ class CommandRunner:
             _end_session(session, f"FOREBAY_RESERVATION_ID={self._name}", time.monotonic() + _KILL_SECONDS)
         self.record.unlink(missing_ok=True)
 
+    def forget(self) -> None:
+        """No command is to run any more, and nothing that they have left is to go on."""
+        self._cgroup.remove()
+
+    @property
+    def _cgroup(self) -> DaemonCgroup:
+        return DaemonCgroup(self.commands.cgroup, self._name)
+
     @property
     def _name(self) -> str:
         return self.values["FOREBAY_RESERVATION_ID"]
@@ -109,22 +118,24 @@ class CommandRunner:
 
         def write_record() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            enter()
             os.umask(0o077)
             record.write_text(process_identity(os.getpid()) or "", encoding="ascii")
 
         words, theirs = os.pipe2(os.O_CLOEXEC)
         command = self.commands.lists[operation]
         try:
-            process = subprocess.Popen(
-                command,
-                cwd="/",
-                env={"PATH": _PATH, "LC_ALL": "C", "FOREBAY_OPERATION": operation, **self.values, **values},
-                stdin=subprocess.DEVNULL,
-                stdout=theirs,
-                stderr=theirs,
-                start_new_session=True,
-                preexec_fn=write_record,
-            )
+            with self._cgroup.door() as enter:
+                process = subprocess.Popen(
+                    command,
+                    cwd="/",
+                    env={"PATH": _PATH, "LC_ALL": "C", "FOREBAY_OPERATION": operation, **self.values, **values},
+                    stdin=subprocess.DEVNULL,
+                    stdout=theirs,
+                    stderr=theirs,
+                    start_new_session=True,
+                    preexec_fn=write_record,
+                )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(words)
             raise StorageError(f"the command {operation} cannot be started: {error}"[:300], self._name) from None

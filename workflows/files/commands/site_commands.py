@@ -41,6 +41,7 @@ class SiteCommands:
     lists: Mapping[str, tuple[str, ...]]  #: arguments, by operation; the first is the program's path
     seconds: Mapping[str, float] = field(default_factory=dict)  #: deadlines that differ from `default_seconds`
     default_seconds: float = 30.0
+    cgroup: str = ""  #: parent of those in which they run, as `DaemonCgroup` has it
 
     def seconds_max(self, operation: str) -> float:
         """How long one run of the command may take before it is killed."""
@@ -84,14 +85,16 @@ class SiteCommands:
 
     def as_json(self) -> str:
         """For the process that carries an operation out."""
-        return json.dumps({"lists": self.lists, "seconds": self.seconds, "default": self.default_seconds})
+        return json.dumps(
+            {"lists": self.lists, "seconds": self.seconds, "default": self.default_seconds, "cgroup": self.cgroup}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> SiteCommands:
         """What `as_json` made."""
         document = json.loads(text)
         lists = {operation: tuple(words) for operation, words in document["lists"].items()}
-        return cls(lists, document["seconds"], document["default"])
+        return cls(lists, document["seconds"], document["default"], document["cgroup"])
 
     def check(self, operation: str) -> None:
         """Raises what is wrong with an operation's program.

@@ -110,6 +110,7 @@ class SiteMount:
             return said or "the command unmount has succeeded, and it is mounted still"
         if not said:
             self.forget()
+            self.runner.forget()
         return said
 
     def forget(self) -> None:

@@ -29,6 +29,7 @@ from forebay.errors import (
     StorageError,
 )
 from forebay.fail_point import fail_point
+from forebay.workflows.files.daemon_cgroup import NO_CGROUP, DaemonCgroup
 from forebay.workflows.files.daemons import end_daemons
 from forebay.workflows.files.driver_checks import check_nodes, check_reservation, room_of
 from forebay.workflows.files.driver_state import locked_folder
@@ -61,10 +62,11 @@ class JuicefsDriver:
     part: int
     incarnation: int
     deadline: float  #: on the monotonic clock
+    cgroup: DaemonCgroup = NO_CGROUP
 
     @property
     def _daemons(self) -> PartDaemons:
-        return PartDaemons(self.folder, self.reservation, self.part, self.deadline)
+        return PartDaemons(self.folder, self.reservation, self.part, self.deadline, self.cgroup)
 
     def prepare(
         self, tree: Path, address: str, ports: range, capacity_bytes: int, parts: int, key: str = ""

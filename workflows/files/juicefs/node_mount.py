@@ -19,6 +19,7 @@ from typing import Any
 
 from forebay.errors import CorruptError, InvalidArgumentError, NoSpaceError, StorageError
 from forebay.fail_point import fail_point
+from forebay.workflows.files.daemon_cgroup import NO_CGROUP, DaemonCgroup
 from forebay.workflows.files.daemons import end_daemons, find_daemons, last_words, program_path, start_daemon
 from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.home_server import is_alive
@@ -54,6 +55,7 @@ class NodeMount:
 
     folder: Path  #: of this reservation on this node
     deadline: float  #: on the monotonic clock
+    cgroup: DaemonCgroup = NO_CGROUP
 
     def mount(self, place: Path, ticket: Mapping[str, Any], *, squash: bool = True) -> dict[str, Any]:
         """Mounts what `admit` has answered for this node; idempotent. What another number showed there goes first: its
@@ -86,7 +88,7 @@ class NodeMount:
                 settings = {"number": number, "permit": permit, "ways": ways_of(net, parts)}
                 write_whole(self._forwarder_file, json.dumps(settings) + "\n", mode=0o600, durable=False)
                 command = [sys.executable, "-P", "-m", _FORWARDER, str(self._forwarder_file)]
-                state.daemons["forwarder"] = start_daemon(command, self.folder / "forwarder.log", {})
+                state.daemons["forwarder"] = start_daemon(command, self.folder / "forwarder.log", {}, self.cgroup)
                 fail_point("files.mount.forwarder")
                 self._write(state)
             self._wait(lambda: listens(net), state, "forwarder")
@@ -100,7 +102,7 @@ class NodeMount:
             # own one unmounts the place and mounts it again when its child ends, also after it was mounted anew.
             environment = {"META_PASSWORD": password, "_JFS_META_SID": str(number)}
             environment |= {"JFS_SUPERVISOR": "forebay", "HOME": "/root"}
-            state.daemons["juicefs"] = start_daemon(command, self._log, environment)
+            state.daemons["juicefs"] = start_daemon(command, self._log, environment, self.cgroup)
             fail_point("files.mount.engine")
             self._write(state)
             self._wait(lambda: self._is_mounted(place), state, "juicefs")
@@ -132,6 +134,7 @@ class NodeMount:
             self._wait(lambda: not find_daemons(self._log), None, "the end of juicefs")
         end_daemons(self._log, self.deadline)
         end_daemons(self._forwarder_file, self.deadline)
+        self.cgroup.remove()
         (self.folder / STATE_NAME).unlink(missing_ok=True)
 
     def _unmount(self, place: Path, *, lazy: bool) -> None:

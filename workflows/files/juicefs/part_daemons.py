@@ -16,6 +16,7 @@ from typing import Any
 
 from forebay.errors import CorruptError, ForebayError, StorageError
 from forebay.fail_point import fail_point
+from forebay.workflows.files.daemon_cgroup import DaemonCgroup
 from forebay.workflows.files.daemons import end_daemons, last_words, program_path, start_daemon
 from forebay.workflows.files.home_server import is_alive
 from forebay.workflows.files.juicefs import names_server
@@ -47,6 +48,7 @@ class PartDaemons:
     reservation: str  #: its uuid
     part: int
     deadline: float  #: on the monotonic clock
+    cgroup: DaemonCgroup
 
     def keep(self, state: PartState, name: str) -> bool:
         """The daemon of this name, if it runs, stays; else it is started. Whether it was."""
@@ -96,7 +98,7 @@ class PartDaemons:
         names_server.write_configuration(self.mark("redis"), self.users, self.socket("redis"), Path(state.tree))
         self.socket("redis").unlink(missing_ok=True)
         command = [program_path("redis-server", "redis-server"), str(self.mark("redis"))]
-        return start_daemon(command, self.folder / "redis.log", {})
+        return start_daemon(command, self.folder / "redis.log", {}, self.cgroup)
 
     def _start_forwarder(self, state: PartState) -> str:
         return self._start_module(
@@ -126,7 +128,7 @@ class PartDaemons:
         configuration = self.mark(name)
         write_whole(configuration, json.dumps(settings) + "\n", mode=0o600, durable=False)
         command = [sys.executable, "-P", "-m", f"{_MODULES}.{module}", str(configuration)]
-        return start_daemon(command, self.folder / f"{name}.log", {})
+        return start_daemon(command, self.folder / f"{name}.log", {}, self.cgroup)
 
     def format(self, state: PartState) -> None:
         """Makes the file system in Redis, once: CorruptError if it was there and is lost."""
@@ -166,6 +168,7 @@ class PartDaemons:
         """Ends all of them; StorageError if one does not end."""
         for name in ("keeper", "forwarder", "gate", "redis", "blocks"):
             end_daemons(self.mark(name), self.deadline)
+        self.cgroup.remove()
         shutil.rmtree(self.run_folder, ignore_errors=True)
 
     # --- What answers
