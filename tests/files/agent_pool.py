@@ -73,7 +73,8 @@ if "forebay.workflows.manager" in sys.orig_argv:
     import json, pathlib, subprocess
     from forebay.workflows.files import node_mounts
     from forebay.workflows.files.driver_state import STATE_NAME as STATE
-    def mount(wanted, place, deadline):
+    def mount(options, wanted, place, deadline):
+        assert options == node_mounts.STAGE_OPTIONS, options
         servers = (path.parent for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
                    if {home!r}.encode() in path.read_bytes() and b"forebayd" in path.read_bytes())
         (server,) = servers

@@ -87,12 +87,59 @@ def test_a_job_on_the_home_and_another_node_uses_the_same_files(
         assert pool.listed(reservation) == ["three", "two"]
 
 
-def test_a_job_that_follows_files_of_another_server_is_refused(pool: AgentPool, reservation: str) -> None:
+def test_who_has_files_of_another_server_open_is_not_asked_here(pool: AgentPool, reservation: str) -> None:
     there = f"$DW_PERSISTENT_STRIPED_{NAME}/data"
-    line = f"#FB stage_out match=* complete=closed source={there} destination=/tmp/out"
-    status, words = pool.call("job_process", "--job", pool.script(f"#DW persistentdw name={NAME}", line))
-    assert status == 1
-    assert words.startswith(f"stage_out with match= does not reach the files of {NAME}, which lie on another server")
+    line = f"#FB stage_out match=* source={there} destination=/tmp/out"
+    pool.must("job_process", "--job", pool.script(f"#DW persistentdw name={NAME}", line))
+    script = pool.script(f"#DW persistentdw name={NAME}", f"{line} complete=closed")
+    status, words = pool.call("job_process", "--job", script)
+    reason = f"the files of {NAME} lie on server node2, and who has them open is seen there alone; use complete rename"
+    assert (status, words[: len(reason)]) == (1, reason)
+    for more in ((), ("--follow",)):
+        arguments = ("stage-out", f"{NAME}:data", "/tmp/out", "--match", "*", "--complete", "closed", *more)
+        done = pool.forebay(MANAGER, *arguments)
+        assert done.returncode == 1
+        assert reason in done.stderr
+
+
+# crash-matrix: Files of a home on another server | the manager, killed while a stage follows them by its mount | the stage goes on by the next manager's: what was copied stays, and what comes is copied
+def test_files_of_another_server_are_followed_as_they_appear(pool: AgentPool, reservation: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    target = tmp_path / "out"
+    target.mkdir()
+    tree = pool.tree(reservation)
+
+    def write(name: str, *, whole: bool = True) -> None:
+        done = pool.run(HOME, "sh", "-ec", f"mkdir -p {tree}/run/{name}; echo {name} > {tree}/run/{name}/data")
+        assert done.returncode == 0, done.stderr
+        if whole:
+            assert pool.run(HOME, "touch", f"{tree}/run/{name}/done").returncode == 0
+
+    def states() -> list[str]:
+        stages = pool.ask(MANAGER, "stages")["stages"]
+        return [each["state"] for each in stages if each["job"].get("destination") == str(target)]
+
+    def number() -> str:
+        stages = pool.ask(MANAGER, "stages")["stages"]
+        return str(next(each["id"] for each in stages if each["job"].get("destination") == str(target)))
+
+    with pool.agent():
+        follow = ("--match", "chk*", "--complete", "marker=done", "--follow", "--no-wait")
+        pool.ask(MANAGER, "stage-out", f"{NAME}:run", str(target), *follow)
+        write("chk1")
+        write("chk2", whole=False)
+        wait_for((target / "chk1/data").exists, "the first one")
+        pool.kill_manager()
+        write("chk3")
+        pool.start_manager()
+        wait_for((target / "chk3/data").exists, "what came while no manager ran")
+        assert not (target / "chk2").exists()
+        write("chk2")
+        pool.ask(MANAGER, "stages", "cancel", number())  # it takes what is complete
+        wait_for(lambda: states() == ["succeeded"], "its end")
+        assert [path.read_text() for path in sorted(target.glob("chk*/data"))] == ["chk1\n", "chk2\n", "chk3\n"]
+        assert pool.nothing_is_shown(reservation)
+        assert str(pool.instance(MANAGER).root / "stage-trees") not in pool.run(MANAGER, "cat", "/proc/mounts").stdout
 
 
 @pytest.mark.parametrize("line", ["#DW stage_in type=directory", "#DW stage_out type=directory"])

@@ -18,7 +18,7 @@ import pytest
 
 from forebay.files.open_writers import is_being_written
 from forebay.workflows.files import seal
-from forebay.workflows.files.node_mounts import NFS_OPTIONS
+from forebay.workflows.files.node_mounts import NFS_OPTIONS, STAGE_OPTIONS
 from tests.files.shown_tree import HOME, USER, ShownTree, shown_tree
 from tests.slurm.cluster import wait_for
 from tests.support.guests import GuestError, why_no_guests
@@ -151,3 +151,28 @@ def test_the_lock_of_a_node_that_is_cut_off_goes_to_who_waits(shown: ShownTree) 
     assert shown.actor(HOME).ask("get", "lost") == "other"
     cut.close()
     other.close()
+
+
+def test_a_mount_for_stages_sees_names_and_markers_as_they_are_at_the_home(shown: ShownTree) -> None:
+    guest, home, mount = shown.guests["n2"], shown.actor(HOME), shown.mounts["n2"]
+    place = "/run/stages"
+    guest.run(f"mkdir -p {place}")
+    guest.run(f"mount -t nfs4 -o {STAGE_OPTIONS},port={mount.port},retry=0 {mount.source} {place}")
+    here = shown.actors.in_guest(guest, place)
+    home.ask("mkdir", "chk")
+    for number in range(20):
+        home.ask("put", "chk/done", f"{number}")
+        home.ask("put", "plot.new", f"{number}")
+        home.ask("rename", "plot.new", "plot")
+        home.ask("put", "grows", "." * number)
+        home.ask("put", f"name{number}", "x")
+        names = here.ask("names", ".")
+        assert f"name{number}" in names
+        assert "plot.new" not in names
+        for name in ("chk/done", "plot", "grows"):
+            assert here.ask("stat", name) == home.ask("stat", name)
+        home.ask("unlink", "chk/done")
+        assert here.error("stat", "chk/done") == "ENOENT"
+    here.close()
+    home.close()
+    wait_for(lambda: guest.try_to_run(f"umount {place}")[0] == 0, "its program to end")

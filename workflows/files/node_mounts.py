@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from forebay.errors import DeadlineExceededError, StorageError
@@ -31,7 +32,7 @@ from forebay.workflows.files.mounts import Mount, mount_at
 from forebay.workflows.files.reserved_ports import connect_from_reserved
 from forebay.workflows.files.unmounting import unmount
 
-__all__ = ["NFS_OPTIONS", "NodeMounts", "NotServedError", "Wanted", "make_root_folder"]
+__all__ = ["NFS_OPTIONS", "STAGE_OPTIONS", "NodeMounts", "NotServedError", "Wanted", "make_root_folder"]
 
 _ID = re.compile(r"[0-9a-f-]{8,64}")
 _POLL_SECONDS = 0.1
@@ -42,6 +43,11 @@ _REACHED_SECONDS = 5.0
 #: another one has just made for missing, for half a minute; with `nosharecache` a mount is not the one before it, which
 #: a program may keep alive, and which was made read-only.
 NFS_OPTIONS = "vers=4.2,proto=tcp,sec=sys,hard,nosuid,nodev,lookupcache=positive,nosharecache"
+
+
+#: How the manager's node does, for stages: names of each folder, and what lies under each name, as they are at the home
+#: at that moment. One that follows files would else take a marker for there that was removed half a minute ago.
+STAGE_OPTIONS = NFS_OPTIONS.replace("lookupcache=positive", "lookupcache=none,acdirmin=0,acdirmax=0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ class NodeMounts:
         This node, as Slurm names it.
     commands : SiteCommands, optional
         A site's own, for mounts of its engine.
+    options : str
+        Of NFS.
     mounter, unmounter, sealer : callable
         What asks the kernel; tests bring their own.
     """
@@ -100,6 +108,7 @@ class NodeMounts:
         *,
         node: str = "",
         commands: SiteCommands | None = None,
+        options: str = NFS_OPTIONS,
         mounter: Callable[[Wanted, Path, float], None] | None = None,
         unmounter: Callable[[Path, bool, float], str] | None = None,
         sealer: Callable[[Path, float], bool] | None = None,
@@ -107,7 +116,7 @@ class NodeMounts:
         file_systems: Path = Path("/proc/filesystems"),
     ) -> None:
         self.folder = folder
-        self._mounter = mounter or _mount
+        self._mounter = mounter or partial(_mount, options)
         self._unmounter = unmounter or unmount
         self._sealer = sealer or _seal
         self._table = table
@@ -285,9 +294,9 @@ class NodeMounts:
                 raise
 
 
-def _mount(wanted: Wanted, place: Path, deadline: float) -> None:
+def _mount(options: str, wanted: Wanted, place: Path, deadline: float) -> None:
     if wanted.port:
-        options = f"{NFS_OPTIONS},port={wanted.port},retry=0"
+        options = f"{options},port={wanted.port},retry=0"
         command = [program_path("mount", "mount"), "-n", "-t", "nfs4", "-o", options, wanted.source, str(place)]
         _run(command, place, deadline)
         return

@@ -43,7 +43,7 @@ from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
 from forebay.workflows.files.agent_calls import AgentCalls
 from forebay.workflows.files.engines import FilesEngines
-from forebay.workflows.files.node_mounts import NodeMounts
+from forebay.workflows.files.node_mounts import STAGE_OPTIONS, NodeMounts
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.files.stage_trees import StageTrees
@@ -274,7 +274,7 @@ def _slurm_jobs(
     reservations.have_jobs = True
     if job_files.engines is not None:
         reservations.shows_files = job_files.reaches
-        mounts = NodeMounts(instance.root / "stage-trees")
+        mounts = NodeMounts(instance.root / "stage-trees", options=STAGE_OPTIONS)
         may = partial(_may_use, reservations)
         supervisor.trees = StageTrees(mounts, job_files, database.reservation, may, _MOUNT_SECONDS_MAX)
     return SlurmJobs(

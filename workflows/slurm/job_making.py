@@ -82,20 +82,21 @@ class JobMaking:
         """
         for stage in directives.files:
             if stage.persistent:
-                self._check_stage(stage.persistent, "stage_in and stage_out do not reach", follows=False)
+                self._check_stage(stage.persistent)
         for matched in directives.matched:
             if matched.persistent:
-                self._check_stage(matched.persistent, "stage_out with match= does not reach", follows=True)
+                self._check_stage(matched.persistent, matched.complete)
 
-    def _check_stage(self, name: str, what: str, *, follows: bool) -> None:
+    def _check_stage(self, name: str, complete: str = "") -> None:
         try:
-            self._reservations.check_files_here(name, follows=follows)
+            self._reservations.check_files_here(name)
         except UnsupportedError:
             raise UnsupportedError(
-                f"{what} the files of {name}, which lie on another server than the manager's"
-                f"{'' if follows else ', in a pool that does not show them by NFS'}; copy them in the job's script, "
-                "for example with cp"
+                f"stage_in and stage_out do not reach the files of {name}, which lie on another server than the "
+                "manager's, in a pool that does not show them by NFS; copy them in the job's script, for example with "
+                "cp"
             ) from None
+        self._reservations.check_files_here(name, complete)
 
     async def request_of(self, job: JobRow, pool: str) -> ReservationRow:
         """The reservation that the job asks for; raises as `make` does if Slurm does not say the job's account."""

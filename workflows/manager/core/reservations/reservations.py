@@ -24,6 +24,7 @@ from forebay.errors import (
     RefusedError,
     UnsupportedError,
 )
+from forebay.files.complete_rule import RuleKind
 from forebay.manager.jobs import Job, MatchedFilesJob, StepsJob
 from forebay.manager.records import GivenUp, MemberRow, PoolServer, QueuePlace, ReservationRow, ReservationState
 from forebay.names import check_name
@@ -345,27 +346,33 @@ class Reservations:
 
     def check_stages_here(self, job: Job) -> None:
         """UnsupportedError if the job moves files of a reservation that another server of the pool has, and no driver
-        shows them here, or it follows them: what happens elsewhere is not seen. Steps are read wherever they are.
+        shows them here, or it asks who has them open: that is not seen here. Steps are read wherever they are.
         """
         if not isinstance(job, StepsJob):
-            self.check_files_here(job.reservation, follows=isinstance(job, MatchedFilesJob))
+            self.check_files_here(job.reservation, job.complete if isinstance(job, MatchedFilesJob) else "")
 
-    def check_files_here(self, name: str, *, follows: bool = False) -> None:
-        """UnsupportedError if stages do not reach the reservation's files: another server of the pool has them."""
+    def check_files_here(self, name: str, complete: str = "") -> None:
+        """UnsupportedError if stages do not reach the reservation's files, because another server of the pool has them.
+
+        Parameters
+        ----------
+        complete : str
+            By which rule files that match are to be complete.
+        """
         known = self._database.reservation(name)
-        if known is None or not known.server or (self.shows_files(known) and not follows):
+        if known is None or not known.server:
             return
         where = f"the files of {known.name} lie on server {known.server}"
-        if follows:
+        if not self.shows_files(known):
             raise UnsupportedError(
-                f"{where}, and only files of the manager's own server are followed; stage them out when they are whole",
+                f"{where}, and the manager stages files of its own server only, unless the pool has "
+                'files_driver = "nfs"; run on that server\'s node: python -m forebay.workflows.staging, or cp',
                 known.name,
             )
-        raise UnsupportedError(
-            f'{where}, and the manager stages files of its own server only, unless the pool has files_driver = "nfs"; '
-            "run on that server's node: python -m forebay.workflows.staging, or cp",
-            known.name,
-        )
+        if complete == RuleKind.CLOSED:
+            raise UnsupportedError(
+                f"{where}, and who has them open is seen there alone; use complete rename, or marker=NAME", known.name
+            )
 
     def end_unattached(self, name: str) -> None:
         """Destroys a reservation whose last holder has left, unless somebody has attached to it since.
