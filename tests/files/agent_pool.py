@@ -31,6 +31,7 @@ from tests.slurm.cluster import wait_for
 from tests.support.cluster import CommandLineCluster
 from tests.support.munged import Munged
 from tests.support.processes import processes_where
+from tests.support.site_engine import SiteEngine
 from tests.support.staging_server import forebayd
 from tests.support.time_limits import seconds
 
@@ -113,7 +114,9 @@ class AgentProcess:
 class AgentPool:
     """All of it. A context manager: what is left of a failed test goes with it."""
 
-    def __init__(self, folder: Path, munged: Munged, python: str, pool_settings: str) -> None:
+    def __init__(
+        self, folder: Path, munged: Munged, python: str, pool_settings: str, site: SiteEngine | None = None
+    ) -> None:
         self.folder = folder
         self.python = python
         self._more = folder / "more"
@@ -134,14 +137,17 @@ class AgentPool:
         (self._more / "sitecustomize.py").write_text(_CLIENTS.format(home=home))
         # The instances are started with one that names none of them: it is meant for all that root runs.
         roots = {node: f'root = "{folder}/nodes/node{node}/root"\n' for node in (MANAGER, HOME)}
+        image, driver = ("xfs", "nfs") if site is None else ("", "commands")
+        commands = "" if site is None else site.configuration()
         for node, root in (roots | {0: ""}).items():
             self._configuration(node).write_text(
-                f'{root}files_image = "xfs"\n[pools.default]\nfiles_driver = "nfs"\n{pool_settings}'
+                f'{root}files_image = "{image}"\n[pools.default]\nfiles_driver = "{driver}"\n{pool_settings}'
                 '[files]\nserver = "node1:7460"\noperation_seconds_max = 30.0\nlease_seconds = 6.0\n'
                 "begin_seconds_max = 30.0\nend_seconds_max = 10.0\n"
                 f'[slurm]\nscheduler_user = "root"\nuid_min = {min(1000, self.uid)}\ngranularity = "16MiB"\n'
                 f'server = "node1:7460"\n'
                 f'node_folder = "{self.node_folder}"\nscontrol = "{self._more}/scontrol"\nquiet_seconds_max = 1.0\n'
+                f"{commands}"
             )
         self.cluster = CommandLineCluster(
             folder / "nodes",
@@ -409,10 +415,12 @@ class AgentPool:
 
 
 @contextlib.contextmanager
-def agent_pool(folder: Path, python: str = sys.executable, pool_settings: str = "") -> Iterator[AgentPool]:
+def agent_pool(
+    folder: Path, python: str = sys.executable, pool_settings: str = "", site: SiteEngine | None = None
+) -> Iterator[AgentPool]:
     """One that runs, without an agent. `python`: one that other users may run, where they are to have stages.
-    `pool_settings`: lines of the configuration.
+    `pool_settings`: lines of the configuration. `site`: what shows files, in place of NFS.
     """
-    with Munged() as munged, AgentPool(folder, munged, python, pool_settings) as pool:
+    with Munged() as munged, AgentPool(folder, munged, python, pool_settings, site) as pool:
         wait_for((pool.instance(MANAGER).root / "slurm" / "snapshot").exists, "the pool's list")
         yield pool

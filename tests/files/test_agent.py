@@ -389,7 +389,7 @@ def test_a_stage_by_the_managers_mount_outlives_the_manager(pool: AgentPool, res
 
     def is_done() -> bool:
         stages = pool.ask(MANAGER, "stages")["stages"]
-        return [each["state"] for each in stages if each["job"]["outside"] == str(target)] == ["succeeded"]
+        return [each["state"] for each in stages if each["job"].get("outside") == str(target)] == ["succeeded"]
 
     with pool.agent():
         words, variables = pool.command(HOME, "sh", "-c", f"exec > {file}; echo staged; exec sleep 600")

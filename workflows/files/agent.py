@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,9 +133,10 @@ class Agent:
         self._work = _Work(FilesEngines(self._drivers, settings))
         self._away = "not asked yet"  #: why the manager cannot be asked
 
-    def check(self) -> None:
-        """UnsupportedError, naming the package, if a program is missing that shows files."""
-        self._work.engines.check()
+    def check(self, drivers: Collection[str] = ("nfs",)) -> None:
+        """What these drivers need is here; raises as `FilesEngines.check`."""
+        for driver in drivers:
+            self._work.engines.check(driver)
 
     def run(self, stop: threading.Event) -> None:
         """Serves the manager until it is told to stop. Who calls holds `agent_lock`."""
@@ -298,6 +299,13 @@ class Agent:
                 tree = Path(self._info_of(reservation).files_path)
                 mounts = engines.open(reservation, tree, dict(call["nodes"]))
                 return {node: {"source": mount.source, "port": mount.port} for node, mount in mounts.items()}
+            case "make_tree":
+                info = self._info_of(reservation)
+                engines.make_tree(reservation, Path(info.files_path), info.files_bytes)
+            case "check_tree":
+                engines.check_tree(reservation)
+            case "site_state":
+                return engines.site_state(reservation)
             case "make_namespaces":
                 info = self._info_of(reservation)
                 owner = (info.owner_uid, info.owner_gid)  # as its own server says, too
@@ -313,9 +321,9 @@ class Agent:
             case "release":
                 engines.release(reservation, list(call["nodes"]))
             case "stop":
-                engines.stop(reservation)
+                engines.stop(reservation, list(call.get("clean", ())))
             case "close":
-                engines.close(reservation)
+                engines.close(reservation, list(call.get("clean", ())))
             case "forget":
                 engines.forget(reservation)
             case _:

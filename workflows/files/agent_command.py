@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,7 +48,8 @@ def agent(
     check_owned(instance.root)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     path = configuration_file()
-    settings = FilesSettings.from_configuration(read_configuration(path), path) or FilesSettings()
+    tables = read_configuration(path)
+    settings = FilesSettings.from_configuration(tables, path) or FilesSettings()
     # The configuration is the same on every node, and its address that of the manager's.
     settings = replace(settings, address=address or membership.listen.rpartition(":")[0].strip("[]"))
     stop = threading.Event()
@@ -62,7 +63,14 @@ def agent(
     os.umask(0o077)
     with agent_lock(instance.root / "drivers"):
         served = Agent(instance, membership, settings)
-        served.check()
+        served.check(_drivers(tables))
         sys.stderr.write(f"serving {membership.name} of the pool at {membership.manager}\n")
         sys.stderr.flush()
         served.run(stop)
+
+
+def _drivers(tables: dict[str, Any]) -> set[str]:
+    """Those of the pools that this configuration has. A server may be started with one that names none."""
+    pools = tables.get("pools", {})
+    named = {pool.get("files_driver") for pool in pools.values() if isinstance(pool, dict)}
+    return {driver for driver in named if isinstance(driver, str) and driver} or {"nfs"}

@@ -11,8 +11,10 @@ from typing import Any
 
 from forebay.errors import InvalidArgumentError, PermissionDeniedError
 
-__all__ = ["check_addresses", "check_nodes", "check_reservation", "room_of"]
+__all__ = ["STAGES_NODE", "check_addresses", "check_nodes", "check_reservation", "room_of"]
 
+#: What engines take the manager's node for while stages move files of another server there.
+STAGES_NODE = "forebay.stages"
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _ID = re.compile(r"[0-9a-f-]{8,64}")
 

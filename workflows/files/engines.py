@@ -26,7 +26,13 @@ from forebay.errors import (
     error_of_code,
 )
 from forebay.manager.process_identity import process_identity
-from forebay.workflows.files.commands.driver import SITE_FOLDER, home_mount_is_there, site_state, ways_in
+from forebay.workflows.files.commands.driver import (
+    SITE_FOLDER,
+    home_lacks_mount,
+    home_mount_is_there,
+    site_state,
+    ways_in,
+)
 from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.files.daemon_cgroup import cgroup_problem
 from forebay.workflows.files.daemons import bound_logs, program_path
@@ -35,7 +41,7 @@ from forebay.workflows.files.nfs import PROGRAMS
 from forebay.workflows.files.settings import FilesSettings
 from forebay.workflows.files.state_file import STATE_NAME
 
-__all__ = ["CALL_OPERATIONS", "FilesEngines", "NodeMount"]
+__all__ = ["FilesEngines", "NodeMount"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,16 +59,15 @@ _COMMANDS_OF = {
     "stop": ("release", "fence"),
     "destroy": ("unmount", "stop", "destroy"),
 }
-#: Of how many operations each call consists.
-CALL_OPERATIONS = {
-    "open": 4,
-    "fence": 1,
-    "release": 1,
-    "stop": 1,
-    "close": 2,
-    "forget": 2,
-    "make_namespaces": 1,
-    "make_private_folders": 1,
+#: Of which operations each call may consist, whatever driver it is.
+_OPERATIONS_OF = {
+    "open": ("prepare", "start", "ready", "admit"),
+    "make_tree": ("prepare", "start", "ready", "mount"),
+    "fence": ("fence",),
+    "release": ("release",),
+    "stop": ("stop",),
+    "close": ("stop", "destroy"),
+    "forget": ("stop", "destroy"),
 }
 
 
@@ -135,9 +140,23 @@ class FilesEngines:
         return len(self._settings.port_range)
 
     @property
-    def operation_seconds_max(self) -> float:
-        """After which an operation has been killed."""
-        return self._settings.operation_seconds_max + _PROCESS_SECONDS
+    def site_commands(self) -> SiteCommands | None:
+        """Those of the site; None: it has no engine of its own."""
+        return self._settings.commands
+
+    def call_seconds_max(self, call: str, count: int) -> float:
+        """After which all operations of a call have been killed. `count`: for how many nodes."""
+        return sum(
+            max(self._settings.operation_seconds_max, self._site_seconds(operation, count)) + _PROCESS_SECONDS
+            for operation in _OPERATIONS_OF.get(call, ("",))
+        )
+
+    def _site_seconds(self, operation: str, count: int) -> float:
+        commands = self._settings.commands
+        if commands is None or not operation:
+            return 0.0
+        each = sum(commands.seconds_max(command) for command in _COMMANDS_OF.get(operation, (operation,)))
+        return each * max(1, count)
 
     @property
     def address(self) -> str:
@@ -266,7 +285,7 @@ class FilesEngines:
         needed at the home, too, and is looked for there.
         """
         if self._is_of_site(reservation):
-            return not home_mount_is_there(self._folder / reservation)
+            return home_lacks_mount(self._folder / reservation)
         try:
             state = self._state_of(reservation)
             wanted = any(not export["fenced"] for export in state["exports"].values())
@@ -301,9 +320,8 @@ class FilesEngines:
         driver = "nfs"
         if self._is_of_site(reservation):
             driver = "commands"
-            seconds = sum(self.commands.seconds_max(command) for command in _COMMANDS_OF.get(operation, (operation,)))
-            seconds *= max(1, count)
             values["COMMANDS"] = self.commands.as_json()
+            seconds = self._site_seconds(operation, count)
         values |= {
             "DRIVER": driver,
             "FOLDER": str(self._folder / reservation),

@@ -9,11 +9,15 @@ from typing import Any
 
 from forebay.errors import ForebayError, ProtocolError, UnsupportedError
 from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.files.daemons import program_path
-from forebay.workflows.files.engines import CALL_OPERATIONS, FilesEngines, NodeMount
+from forebay.workflows.files.engines import FilesEngines, NodeMount
 from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 
 __all__ = ["PoolEngines"]
+
+#: A call that ends with all nodes is waited for as if it were so many.
+_NODES_GUESSED = 64
 
 
 class PoolEngines:
@@ -46,6 +50,11 @@ class PoolEngines:
         return self._own.address
 
     @property
+    def site_commands(self) -> SiteCommands | None:
+        """Those of a site's own engine; None: it has none."""
+        return self._own.site_commands
+
+    @property
     def can_mount(self) -> bool:
         """The manager's node has what mounts files of other servers, for stages."""
         try:
@@ -65,16 +74,11 @@ class PoolEngines:
             raise ProtocolError(f"the agent of server {server} does not say what nodes mount", reservation) from None
 
     def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
-        """Has a site's engine make the tree; idempotent. Raises as `FilesEngines.make_tree`.
-
-        Raises
-        ------
-        UnsupportedError
-            The reservation's home is another server.
-        """
+        """Has a site's engine make the tree; idempotent. Raises as `FilesEngines.make_tree` and `AgentCalls.ask`."""
         if server := self._server(reservation):
-            raise UnsupportedError(f'files_driver = "commands" shows files of the manager\'s server, not of {server}')
-        self._own.make_tree(reservation, tree, capacity_bytes)
+            self._ask(server, "make_tree", reservation)
+        else:
+            self._own.make_tree(reservation, tree, capacity_bytes)
 
     def make_namespaces(self, reservation: str, tree: Path, job: str, uid: int, gid: int, *, private: bool) -> None:
         """Makes the folders of a job's scratch at its home, before its nodes are known; idempotent. Raises as
@@ -94,10 +98,15 @@ class PoolEngines:
 
     def check_tree(self, reservation: str) -> None:
         """StorageError if a site's tree is not mounted at its home."""
-        self._own.check_tree(reservation)
+        if not (server := self._server(reservation)):
+            self._own.check_tree(reservation)
+        elif self.site_commands is not None:
+            self._ask(server, "check_tree", reservation)
 
     def site_state(self, reservation: str) -> str:
         """What a site's commands on nodes are told."""
+        if server := self._server(reservation):
+            return str(self._ask(server, "site_state", reservation))
         return self._own.site_state(reservation)
 
     def site_problems(self) -> dict[str, ForebayError]:
@@ -164,10 +173,11 @@ class PoolEngines:
 
     def _take_away(self, call: str, reservation: str, *clean: Sequence[str]) -> None:
         if server := self._server(reservation):
-            self._ask(server, call, reservation)
+            self._ask(server, call, reservation, **({"clean": list(clean[0])} if clean else {}))
         else:
             getattr(self._own, call)(reservation, *clean)
 
     def _ask(self, server: str, call: str, reservation: str, **values: Any) -> Any:
-        seconds = CALL_OPERATIONS[call] * self._own.operation_seconds_max
+        count = len(values["nodes"]) if "nodes" in values else _NODES_GUESSED
+        seconds = self._own.call_seconds_max(call, count)
         return self.agents.ask(server, call, reservation, values, seconds)

@@ -42,6 +42,7 @@ from forebay.visible_text import visible
 from forebay.workflows.datawarp.calls import build_datawarp_router
 from forebay.workflows.datawarp.places import Places
 from forebay.workflows.files.agent_calls import AgentCalls
+from forebay.workflows.files.driver_checks import STAGES_NODE
 from forebay.workflows.files.engines import FilesEngines
 from forebay.workflows.files.node_mounts import STAGE_OPTIONS, NodeMounts
 from forebay.workflows.files.pool_engines import PoolEngines
@@ -274,7 +275,8 @@ def _slurm_jobs(
     reservations.have_jobs = True
     if job_files.engines is not None:
         reservations.shows_files = job_files.reaches
-        mounts = NodeMounts(instance.root / "stage-trees", options=STAGE_OPTIONS)
+        folder, commands = instance.root / "stage-trees", job_files.engines.site_commands
+        mounts = NodeMounts(folder, node=STAGES_NODE, commands=commands, options=STAGE_OPTIONS)
         may = partial(_may_use, reservations)
         supervisor.trees = StageTrees(mounts, job_files, database.reservation, may, _MOUNT_SECONDS_MAX)
     return SlurmJobs(

@@ -27,6 +27,8 @@ from forebay.manager.records import (
 )
 from forebay.records import Finding, ReservationInfo, Severity
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.commands.site_mounts import SiteWanted
+from forebay.workflows.files.driver_checks import STAGES_NODE
 from forebay.workflows.files.namespaces import make_namespaces
 from forebay.workflows.files.node_mounts import Wanted
 from forebay.workflows.files.pool_engines import PoolEngines
@@ -45,8 +47,6 @@ _log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 3
 _REASON_CHARACTERS_MAX = 200
-#: What engines take the manager's node for while stages move files there.
-_STAGES_NODE = "forebay.stages"
 #: The last of so many parts of a server's places is for users who have none.
 _PARTS_OF_PLACES = 4
 _BEFORE_RUN = (JobState.SETUP, JobState.DATA_IN, JobState.PRE_RUN)
@@ -92,8 +92,8 @@ class JobFiles:
         others = self._reservations.servers.others()
         if not others:
             return Reach()
-        engines = self.engines
-        if follows or engines is None or self._driver_of_pool(pool) != "nfs" or not engines.can_mount:
+        engines, driver = self.engines, self._driver_of_pool(pool)
+        if follows or engines is None or not driver or (driver == "nfs" and not engines.can_mount):
             return Reach(home_on=(server_name(),))
         return Reach(
             without={
@@ -105,7 +105,7 @@ class JobFiles:
 
     def reaches(self, reservation: ReservationRow) -> bool:
         """Files of another server's reservation can be mounted on the manager's node."""
-        return self._driver_of(reservation) == "nfs"
+        return bool(self._driver_of(reservation))
 
     def open_for_stages(self, reservation: ReservationRow, uid: int) -> Wanted:
         """Opens the files of another server's reservation for a stage of this user's on the manager's node; idempotent.
@@ -115,9 +115,15 @@ class JobFiles:
         info = self._reservations.info(reservation.name)
         with self._turns.of(info.id), self._place(uid, reservation.name):
             self._staged.setdefault(info.id, set()).add(uid)
-            nodes = {_STAGES_NODE: self.engines.own_address}
-            mount = self.engines.open(info.id, Path(info.files_path), nodes)[_STAGES_NODE]
-            return Wanted(info.id, mount.source, mount.port)
+            site = None
+            if self._driver_of(reservation) == "commands":  # it may have had no job yet
+                self.engines.make_tree(info.id, Path(info.files_path), info.files_bytes)
+            nodes = {STAGES_NODE: self.engines.own_address}
+            mount = self.engines.open(info.id, Path(info.files_path), nodes)[STAGES_NODE]
+            if self._driver_of(reservation) == "commands":
+                state = self.engines.site_state(info.id)
+                site = SiteWanted(self.engines.incarnation, info.files_bytes, mount.source, state)
+            return Wanted(info.id, mount.source, mount.port, site)
 
     def close_for_stages(self, reservation_id: str) -> None:
         """Nobody stages there any more; idempotent."""
@@ -126,7 +132,7 @@ class JobFiles:
             if self.engines is None:
                 return
             if self._needed(reservation_id):
-                self.engines.release(reservation_id, [_STAGES_NODE])
+                self.engines.release(reservation_id, [STAGES_NODE])
             else:
                 self.engines.close(reservation_id)
 
@@ -331,13 +337,20 @@ class JobFiles:
 
     def settle(self, job: JobRow) -> list[str]:
         """Takes the ways in of all of the job's nodes away. When it returns, the job's files change no more but by the
-        home's own programs. The nodes that were not clean.
+        home's own programs, and may be copied. The nodes that were not clean.
 
         Raises
         ------
         ForebayError
-            It is not sure that nothing of them can land.
+            It is not sure that nothing of them can land; or the files are not there.
         """
+        self._take_ways_in(job)
+        if self.engines is not None:
+            for reservation_id in {row.reservation_id for row in self._of(job)}:
+                self.engines.check_tree(reservation_id)
+        return self.unclean(job)
+
+    def _take_ways_in(self, job: JobRow) -> None:
         by_reservation: dict[str, list[JobNodeRow]] = {}
         for row in self._of(job):
             by_reservation.setdefault(row.reservation_id, []).append(row)
@@ -351,11 +364,8 @@ class JobFiles:
                 if not in_use and self.engines is not None:
                     self.engines.stop(reservation_id, clean)  # the fence for all, whatever nodes have said
                 self._fence([row for row in rows if not row.state.has_let_go], "")
-                if self.engines is not None:
-                    if in_use:
-                        self.engines.release(reservation_id, clean)
-                    self.engines.check_tree(reservation_id)
-        return self.unclean(job)
+                if in_use and self.engines is not None:
+                    self.engines.release(reservation_id, clean)
 
     def unclean(self, job: JobRow) -> list[str]:
         """Nodes whose ways in were taken before they had let go."""
@@ -389,10 +399,15 @@ class JobFiles:
         ]
 
     def end(self, job: JobRow) -> None:
-        """The job has no way in any more, on no node; engines that nobody else needs end. Idempotent. Raises as
-        `settle`.
+        """The job has no way in any more, on no node; engines that nobody else needs end. Idempotent: what is to be
+        destroyed may be half gone.
+
+        Raises
+        ------
+        ForebayError
+            It is not sure that nothing of them can land.
         """
-        self.settle(job)
+        self._take_ways_in(job)
         for reservation_id in {row.reservation_id for row in self._of(job)}:
             with self._turns.of(reservation_id):
                 in_use = reservation_id in self._staged or self._nodes_of_others(job, reservation_id)
@@ -464,9 +479,11 @@ class JobFiles:
         """The reservation is about to be destroyed, whoever uses it."""
         if self.engines is not None and reservation.id:
             with self._turns.of(reservation.id):
-                # An agent is needed only where it has ever shown something.
+                # An agent is needed only where it has ever shown something, or has had a tree made.
                 if reservation.server and not (
-                    self._table.of_reservation(reservation.id) or reservation.id in self.engines.reservations()
+                    self._driver_of(reservation) == "commands"
+                    or self._table.of_reservation(reservation.id)
+                    or reservation.id in self.engines.reservations()
                 ):
                     return
                 self.engines.forget(reservation.id)

@@ -93,8 +93,7 @@ class JobMaking:
         except UnsupportedError:
             raise UnsupportedError(
                 f"stage_in and stage_out do not reach the files of {name}, which lie on another server than the "
-                "manager's, in a pool that does not show them by NFS; copy them in the job's script, for example with "
-                "cp"
+                "manager's, in a pool without a files_driver; copy them in the job's script, for example with cp"
             ) from None
         self._reservations.check_files_here(name, complete)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from forebay.workflows.files import agent_calls
 from forebay.workflows.files.agent import Agent, agent_lock, check_owned
 from forebay.workflows.files.agent_calls import AgentAwayError, AgentCalls, Turn
 from forebay.workflows.files.agent_proof import agent_proof, check_agent_proof
+from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.files.engines import FilesEngines, NodeMount
 from forebay.workflows.files.pool_engines import PoolEngines
 from forebay.workflows.files.settings import FilesSettings
@@ -255,8 +256,17 @@ class Engines:
         self.calls.append(f"open {tree.name}")
         return {node: NodeMount(f"home:/{node}", 700) for node in nodes}
 
-    def stop(self, reservation: str) -> None:
-        self.calls.append("stop")
+    def stop(self, reservation: str, clean: Sequence[str] = ()) -> None:
+        self.calls.append(" ".join(["stop", *clean]))
+
+    def make_tree(self, reservation: str, tree: Path, capacity_bytes: int) -> None:
+        self.calls.append(f"make_tree {tree.name} {capacity_bytes}")
+
+    def check_tree(self, reservation: str) -> None:
+        self.calls.append("check_tree")
+
+    def site_state(self, reservation: str) -> str:
+        return "port 17"
 
     def begin(self) -> None:
         self.calls.append("begin")
@@ -298,7 +308,14 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Agent, list[E
         def reservations(self, *, count_files: bool) -> list[SimpleNamespace]:
             assert not count_files
             return [
-                SimpleNamespace(id=_ID, home=True, files_path=files, owner_uid=os.geteuid(), owner_gid=os.getegid()),
+                SimpleNamespace(
+                    id=_ID,
+                    home=True,
+                    files_path=files,
+                    files_bytes=4096,
+                    owner_uid=os.geteuid(),
+                    owner_gid=os.getegid(),
+                ),
                 SimpleNamespace(id=_ID.replace("5b", "6c"), home=False, files_path="/ssd/share"),
             ]
 
@@ -367,6 +384,27 @@ def test_an_agent_follows_no_link_in_place_of_a_folder(made: tuple[Agent, list[E
     answer = carry_out(agent, call("") | {"operation": "make_namespaces", "job": "17", "private": False})
     assert answer["error"]["code"] == StorageError("").code.value
     assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_agent_has_a_sites_tree_made_as_its_own_server_says(made: tuple[Agent, list[Engines]]) -> None:
+    agent, engines = made
+    for operation in ("make_tree", "check_tree"):
+        assert carry_out(agent, call(operation) | {"tree": "/etc", "capacity_bytes": 1}) == {"result": None}
+    assert carry_out(agent, call("site_state")) == {"result": "port 17"}
+    assert carry_out(agent, call("stop") | {"clean": ["n1"]}) == {"result": None}
+    assert engines[-1].calls == ["begin", "make_tree files 4096", "check_tree", "stop n1"]
+    for elsewhere in ("make_tree", "open"):
+        answer = carry_out(agent, call(elsewhere, reservation=_ID.replace("5b", "6c")))
+        assert answer["error"]["code"] == NotFoundError("").code.value
+
+
+def test_calls_about_a_sites_engine_have_as_long_as_its_commands(calls: AgentCalls, tmp_path: Path) -> None:
+    lists = dict.fromkeys(("mount", "unmount", "fence", "destroy"), ("/bin/true",))
+    plain = FilesEngines(tmp_path, FilesSettings())
+    site = FilesEngines(tmp_path, FilesSettings(commands=SiteCommands(lists, {"fence": 300.0})))
+    assert (plain.call_seconds_max("fence", 4), plain.call_seconds_max("open", 4)) == (35.0, 140.0)
+    assert site.call_seconds_max("fence", 4) == 4 * 300.0 + 5.0
+    assert site.call_seconds_max("make_namespaces", 1) == plain.call_seconds_max("make_namespaces", 1) == 35.0
 
 
 @pytest.mark.parametrize("reservation", [_ID.replace("5b", "6c"), _ID.replace("5b", "7d")])

@@ -277,13 +277,14 @@ def test_an_operation_that_is_killed_between_its_steps_is_repeated(
     assert len(subprocess.run(["findmnt", "-n", str(tree)], capture_output=True, check=True).stdout.splitlines()) == 1
 
 
-# crash-matrix: An operation of a files driver that a site's commands carry out | its end, killed at `files.destroy.unmounted`, or after any of its commands | the same operation again succeeds; every node was fenced or released, and nothing is left
+# crash-matrix: An operation of a files driver that a site's commands carry out | its end, killed at `files.destroy.state`, `files.destroy.unmounted`, or after any of its commands | the same operation again succeeds; every node was fenced or released, and nothing is left
 @pytest.mark.parametrize(
     "point",
     [
         "files.stop.state",
         "files.commands.release",
         "files.commands.fence",
+        "files.destroy.state",
         "files.commands.unmount",
         "files.destroy.unmounted",
         "files.commands.stop",
@@ -370,6 +371,28 @@ def test_files_that_no_other_node_would_see_are_no_tree(engines: FilesEngines, t
     with pytest.raises(RefusedError, match="no other node would see"):
         engines.make_tree(_ID, tree, _CAPACITY)
     assert site.operations() == []
+    engines.forget(_ID)
+    assert not engines.has(_ID)
+
+
+# crash-matrix: The tree of a site's engine at the home | its destruction, killed or failed half way | nobody mounts it again until it is made anew
+@pytest.mark.parametrize("point", ["files.destroy.unmounted", "files.commands.stop", "files.commands.destroy"])
+def test_a_tree_that_is_being_destroyed_is_not_mounted_again(
+    engines: FilesEngines, tree: Path, site: SiteEngine, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines.make_tree(_ID, tree, _CAPACITY)
+    with monkeypatch.context() as killed:
+        killed.setenv("FOREBAY_FAIL_POINT", point)
+        with pytest.raises(StorageError):
+            engines.forget(_ID)
+    site.forget_calls()
+    engines.start_ended()
+    assert site.operations() == engines.ended() == []
+    with pytest.raises(StorageError, match="not mounted here"):
+        engines.check_tree(_ID)
+    engines.make_tree(_ID, tree, _CAPACITY)
+    assert site.operations() == ["prepare", "start", "ready", "mount"]
+    assert tree.stat().st_gid == 12345
     engines.forget(_ID)
     assert not engines.has(_ID)
 

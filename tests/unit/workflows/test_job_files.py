@@ -26,6 +26,7 @@ from forebay.manager.records import (
 )
 from forebay.records import Severity
 from forebay.workflows.directives.directives import Directives
+from forebay.workflows.files.commands.site_mounts import SiteWanted
 from forebay.workflows.files.engines import NodeMount
 from forebay.workflows.files.namespaces import make_namespaces, make_private_folders
 from forebay.workflows.files.pool_engines import PoolEngines
@@ -218,13 +219,14 @@ def test_jobs_lie_on_other_servers_where_a_driver_and_an_agent_show_them(files: 
     others = [SimpleNamespace(name="ssd2"), SimpleNamespace(name="ssd3")]
     files._reservations.servers = cast(Servers, SimpleNamespace(others=lambda: others))
     own = Reach(home_on=(server_name(),))
-    assert [files.reach(pool) for pool in ("plain", "site", "unknown")] == [own] * 3
+    assert [files.reach(pool) for pool in ("plain", "unknown")] == [own] * 2
     assert files.reach("", follows=True) == own
-    assert files.reach("") == Reach()
+    assert files.reach("") == files.reach("site") == Reach()
     engines.without_agent.add("ssd3")
-    assert files.reach("").without.keys() == {"ssd3"}
+    assert files.reach("").without.keys() == files.reach("site").without.keys() == {"ssd3"}
     engines.can_mount = False
     assert files.reach("") == own
+    assert files.reach("site") != own  # whose commands mount it there
     others.clear()
     assert files.reach("plain") == Reach()
 
@@ -455,6 +457,26 @@ def test_a_sites_engine_makes_its_tree_before_anything_is_staged_in(
     assert len(engines.calls) == 1
 
 
+def test_a_stage_elsewhere_has_a_sites_tree_made_and_mounts_it_by_its_command(
+    database: Database, files: JobFiles, engines: Engines
+) -> None:
+    job(database, "17", pool="site")
+    known = database.reservation("job17")
+    assert known is not None
+    reservation = replace(known, server="ssd2")
+    database.put_reservation(reservation)
+    assert files.reaches(reservation)
+    wanted = files.open_for_stages(reservation, 1000)
+    assert engines.calls == [("make_tree", "id-job17", "/root/job17/files", "1")]
+    assert wanted.site == SiteWanted(3, 1, "home:/forebay.stages", "told")
+    engines.calls.clear()
+    # It may have a tree, whether it was ever shown or not, and the tree goes before the reservation does.
+    files.close_for_stages("id-job17")
+    engines.running.clear()
+    files.let_go(reservation)
+    assert engines.calls == [("close", "id-job17")] * 2
+
+
 def test_the_answer_of_a_sites_engine_has_the_incarnation_and_what_its_commands_keep(
     database: Database, files: JobFiles
 ) -> None:
@@ -477,6 +499,14 @@ def test_nothing_is_copied_from_below_a_tree_that_is_not_mounted(
     engines.lacks_tree = True
     with pytest.raises(StorageError, match="not mounted here"):
         files.settle(row)
+
+
+# crash-matrix: Files of a job that a site's commands show | the teardown, killed when the tree is unmounted at the home | the repeated one goes on, although nothing is mounted there any more
+def test_a_job_ends_whose_tree_is_half_destroyed(database: Database, files: JobFiles, engines: Engines) -> None:
+    row = run(database, files, job(database, "17", pool="site"))
+    engines.lacks_tree = True
+    files.end(row)
+    assert engines.running == set()
 
 
 def test_the_doctor_names_a_command_that_is_not_there(files: JobFiles, engines: Engines) -> None:
@@ -513,11 +543,12 @@ def test_each_node_gets_private_scratch_beside_the_striped_one(
     assert files.answer("17", "n1").private
 
 
-def test_stages_on_the_managers_node_reach_no_sites_tree_of_another_server(database: Database, files: JobFiles) -> None:
+def test_stages_on_the_managers_node_reach_what_a_driver_shows(database: Database, files: JobFiles) -> None:
     job(database, "17")
     job(database, "18", pool="site")
-    rows = [database.reservation(name) for name in ("job17", "job18")]
-    assert [row is not None and files.reaches(row) for row in rows] == [True, False]
+    job(database, "19", pool="plain")
+    rows = [database.reservation(name) for name in ("job17", "job18", "job19")]
+    assert [row is not None and files.reaches(row) for row in rows] == [True, True, False]
     assert files.are_shown("job18")
 
 

@@ -27,12 +27,12 @@ from forebay.fail_point import fail_point
 from forebay.workflows.files.commands.site_command import CommandRunner
 from forebay.workflows.files.commands.site_commands import SiteCommands
 from forebay.workflows.files.commands.site_mount import SiteMount
-from forebay.workflows.files.driver_checks import check_addresses, check_reservation, room_of
+from forebay.workflows.files.driver_checks import STAGES_NODE, check_addresses, check_reservation, room_of
 from forebay.workflows.files.driver_state import locked_folder
 from forebay.workflows.files.mounts import mount_at
 from forebay.workflows.files.state_file import STATE_NAME, StateFile
 
-__all__ = ["SITE_FOLDER", "CommandsDriver", "home_mount_is_there", "site_state", "ways_in"]
+__all__ = ["SITE_FOLDER", "CommandsDriver", "home_lacks_mount", "home_mount_is_there", "site_state", "ways_in"]
 
 #: In the reservation's folder: what the site's commands keep.
 SITE_FOLDER = "site"
@@ -63,6 +63,7 @@ class CommandsState:
     owner: tuple[int, int, int]  #: uid, gid and mode that the tree's top is to have
     prepared: bool = False  #: the site's command was done
     owned: bool = False  #: the tree's top has its owner
+    ending: bool = False  #: it is being destroyed: nobody mounts it again
     numbers_made: int = 0
     nodes: dict[str, WayIn] = field(default_factory=dict)
 
@@ -113,8 +114,9 @@ class CommandsDriver:
                 raise RefusedError("another tree was made for this reservation", str(tree))
             if mount_at(tree) is None:  # after a boot, nobody takes the folder below for an empty tree
                 _give(tree, 0, 0, 0)
-            if state.capacity_bytes != capacity_bytes:
+            if state.capacity_bytes != capacity_bytes or state.ending:
                 state.capacity_bytes, state.prepared = capacity_bytes, False
+                state.owned, state.ending = state.owned and not state.ending, False
                 _STATE.write(self.folder, state)
             if not state.prepared:
                 self._runner(state).run("prepare", self._home_values)
@@ -251,6 +253,9 @@ class CommandsDriver:
                 state = self._state()
                 if state.nodes:
                     raise RefusedError("nodes have ways in to these files", str(self.folder))
+                state.ending = True
+                _STATE.write(self.folder, state)
+                fail_point("files.destroy.state")
                 home = self._home(state)
                 said = home.unmount(lazy=True) if home.is_there() else ""
                 if said:
@@ -264,9 +269,11 @@ class CommandsDriver:
             return {}
 
     def _fence(self, state: CommandsState, node: str) -> None:
+        """Nor is the manager's node ever fenced, which copies, too."""
         way = state.nodes[node]
         if not way.home:
-            self._runner(state).run("fence", _node_values(node, way))
+            operation = "release" if node == STAGES_NODE else "fence"
+            self._runner(state).run(operation, _node_values(node, way))
         self._drop(state, node)
 
     def _release(self, state: CommandsState, nodes: Sequence[str]) -> None:
@@ -311,13 +318,24 @@ def ways_in(folder: Path) -> int:
 
 def home_mount_is_there(folder: Path) -> bool:
     """The tree is mounted at the home, as it was; True where it has not been mounted yet."""
-    record = folder / "home.mount"
     try:
         state = _STATE.peek(folder / STATE_NAME)
     except ForebayError:
         return True
-    if not state.owned:
-        return True
+    return not state.owned or _is_mounted(folder, state)
+
+
+def home_lacks_mount(folder: Path) -> bool:
+    """The tree is to be mounted at the home again, as after a boot."""
+    try:
+        state = _STATE.peek(folder / STATE_NAME)
+    except ForebayError:
+        return False
+    return state.owned and not state.ending and not _is_mounted(folder, state)
+
+
+def _is_mounted(folder: Path, state: CommandsState) -> bool:
+    record = folder / "home.mount"
     runner = CommandRunner(SiteCommands({}), {}, folder / "running", folder / "commands.log")
     return SiteMount(Path(state.tree), record, runner, {}).is_as_made()
 

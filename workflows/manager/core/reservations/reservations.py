@@ -366,7 +366,7 @@ class Reservations:
         if not self.shows_files(known):
             raise UnsupportedError(
                 f"{where}, and the manager stages files of its own server only, unless the pool has "
-                'files_driver = "nfs"; run on that server\'s node: python -m forebay.workflows.staging, or cp',
+                "a files_driver; run on that server's node: python -m forebay.workflows.staging, or cp",
                 known.name,
             )
         if complete == RuleKind.CLOSED:
