@@ -24,6 +24,8 @@ inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::uint32_t magic = 0x31594246;  // "FBY1" read as little-endian
 inline constexpr std::size_t body_bytes_max = std::size_t{64} << 20;
 inline constexpr std::size_t descriptors_max = 64;
+/// ReservationsQuery.names.
+inline constexpr std::size_t names_asked_max = 4096;
 
 /// Little-endian, as all machines that Forebay runs on. `request` is repeated by the answer; 0 for one-way messages.
 struct Header {

@@ -252,6 +252,10 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
+  if (asked.names.size() > protocol::names_asked_max) {
+    return fail(ErrorCode::invalid_argument, fmt::format("a request asks for {} reservations by name, of {} at most",
+                                                         asked.names.size(), protocol::names_asked_max));
+  }
   const std::set<std::string_view> of_these(asked.names.begin(), asked.names.end());
   // Shares of reservations whose home is another server are the manager's to know.
   const bool with_shares = connection_.peer().administrator;

@@ -87,6 +87,8 @@ def test_files_have_a_capacity_of_their_own(admin: forebay.Admin) -> None:
     [other] = admin.reservations(names=["other", "nobody's"])
     assert (other.name, other.files_used_bytes) == ("other", 0)
     assert admin.reservations(names=[]) == []
+    many = [f"none{number}" for number in range(5000)]  # more than one request carries
+    assert [info.name for info in admin.reservations(names=[*many, "other"])] == ["other"]
     admin.destroy("other")
     assert admin.audit() == []
     data.write_bytes(bytes(17 << 20))

@@ -3,6 +3,7 @@
 // sent again to the new one.
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include <forebay/admin.h>
 
@@ -226,12 +227,17 @@ Result<std::vector<ReservationInfo>> Admin::reservations(bool count_files,
                                                          std::optional<std::uint32_t> turn_of) {
   wire::ReservationsQueryT query;
   query.uncounted = !count_files;
-  if (names) {
-    if (names->empty()) return std::vector<ReservationInfo>();
-    query.names = *names;
-  }
   query.turn_of = turn_of;
-  return impl_->ask_reservations(MessageType::reservations_query, query);
+  if (!names) return impl_->ask_reservations(MessageType::reservations_query, query);
+  std::vector<ReservationInfo> all;
+  for (auto left = std::span(*names); !left.empty();) {
+    const auto some = left.first(std::min(left.size(), protocol::names_asked_max));
+    query.names.assign(some.begin(), some.end());
+    ASSIGN_OR_RETURN(auto found, impl_->ask_reservations(MessageType::reservations_query, query));
+    all.insert(all.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+    left = left.subspan(some.size());
+  }
+  return all;
 }
 
 Result<ReservationInfo> Admin::reservation(std::string_view name, bool count_files) {
