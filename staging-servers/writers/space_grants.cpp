@@ -88,15 +88,16 @@ void SpaceGrants::permit(WriterSession& session, const std::set<std::uint32_t>& 
   }
 }
 
-Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes, bool at_home) const {
+Result<void> SpaceGrants::check(const wire::SpaceRequestT& asked) const {
   RETURN_IF_ERROR(space_.segments().check_stays());
-  if (step != state_.next_step || bytes == 0) {
+  if (asked.step != state_.next_step || asked.bytes == 0) {
     return fail(ErrorCode::protocol,
-                fmt::format("space asked for step {}, but step {} is next", step, state_.next_step),
+                fmt::format("space asked for step {}, but step {} is next", asked.step, state_.next_step),
                 "stream " + stream_.path());
   }
   const auto& layout = space_.segments().layout();
-  const std::uint64_t most = at_home && layout.has_others()
+  const std::uint64_t bytes = std::max(asked.bytes, asked.whole_bytes);
+  const std::uint64_t most = asked.at_home && layout.has_others()
                                  ? layout.member_segments().front() * space_.segments().record().segment_bytes
                                  : space_.map().total_bytes();
   if (bytes > most) {
@@ -110,15 +111,14 @@ Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes, bool at
   return {};
 }
 
-void SpaceGrants::request(WriterSession& session, std::uint32_t request, std::uint64_t bytes, std::uint64_t ahead_bytes,
-                          bool at_home) {
+void SpaceGrants::request(WriterSession& session, std::uint32_t request, const wire::SpaceRequestT& asked) {
   if (!step_order_) step_order_ = space_.queue().next_order();
   const Owner owner = incarnation_.owner(session.rank);
   const WhenFull when_full = incarnation_.when_full();
-  const std::uint64_t wanted = std::min(bytes, bytes_max());
-  const SpacePlace place = place_for(session, at_home);
+  const std::uint64_t wanted = std::min(asked.bytes, bytes_max());
+  const SpacePlace place = place_for(session, asked.at_home);
   if (space_.queue().is_next(*step_order_)) {
-    const std::uint64_t welcome = std::min(ahead_bytes, bytes_max() - wanted);
+    const std::uint64_t welcome = std::min(asked.ahead_bytes, bytes_max() - wanted);
     if (auto extents = space_.allocate_ahead(stream_, owner, wanted + welcome, place); !extents.empty()) {
       answer(owner, request, std::move(extents));
       return;

@@ -29,10 +29,9 @@ class SpaceGrants {
       : stream_(stream), state_(state), space_(space), incarnation_(incarnation) {}
 
   /// Errors, said before anybody waits: protocol (another step is next), no_space (more than there is in all).
-  Result<void> check(std::uint64_t step, std::uint64_t bytes, bool at_home) const;
+  Result<void> check(const wire::SpaceRequestT& asked) const;
   /// Answers a member's request now, or when there is space.
-  void request(WriterSession& session, std::uint32_t request, std::uint64_t bytes, std::uint64_t ahead_bytes,
-               bool at_home);
+  void request(WriterSession& session, std::uint32_t request, const wire::SpaceRequestT& asked);
   /// Tells a rank that its step has committed. `ahead`: with space for `next_bytes` of the next one if there is plenty.
   void answer_committed(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes,
                         bool ahead);

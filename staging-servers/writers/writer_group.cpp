@@ -93,22 +93,21 @@ void WriterGroup::begin_step(WriterSession& session, std::uint32_t request, cons
   lag_waits_.wait(session, request, begin);
 }
 
-void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
-                                std::uint64_t ahead_bytes, bool at_home) {
+void WriterGroup::request_space(WriterSession& session, std::uint32_t request, const wire::SpaceRequestT& asked) {
   if (rank_of(session, request) == nullptr) return;
-  if (auto checked = grants_.check(step, bytes, at_home); !checked) {
+  if (auto checked = grants_.check(asked); !checked) {
     session.connection().answer_failure(request, checked.error());
     return;
   }
   if (rejoining()) {
     // Free space may be what an absent rank holds.
-    return_.defer([this, number = session.rank, request, step, bytes, ahead_bytes, at_home] {
+    return_.defer([this, number = session.rank, request, asked] {
       WriterSession* const asker = incarnation_.ranks()[number].session;
-      if (asker != nullptr) request_space(*asker, request, step, bytes, ahead_bytes, at_home);
+      if (asker != nullptr) request_space(*asker, request, asked);
     });
     return;
   }
-  grants_.request(session, request, bytes, ahead_bytes, at_home);
+  grants_.request(session, request, asked);
 }
 
 void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire::PartT& part) {

@@ -43,8 +43,7 @@ class WriterGroup {
   /// A rank that comes back after a restart of the server.
   void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& asked);
   void begin_step(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin);
-  void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
-                     std::uint64_t ahead_bytes, bool at_home);
+  void request_space(WriterSession& session, std::uint32_t request, const wire::SpaceRequestT& asked);
   /// SpaceGrants::permit().
   void permit(WriterSession& session, const std::set<std::uint32_t>& segments,
               std::vector<std::unique_ptr<wire::MemberPermitT>>& permits) {

@@ -165,9 +165,8 @@ void WriterSession::handle(protocol::Message message) {
       }
       break;
     case MessageType::space_request:
-      if (auto body = protocol::body_of<wire::SpaceRequest>(message)) {
-        group.request_space(*this, message.request, (*body)->step(), (*body)->bytes(), (*body)->ahead_bytes(),
-                            (*body)->at_home());
+      if (const auto asked = protocol::unpacked<wire::SpaceRequest>(message)) {
+        group.request_space(*this, message.request, **asked);
         return;
       }
       break;

@@ -66,6 +66,7 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
     request.step = step;
     request.bytes = bytes - space.free_bytes(kind_of_space(at_home));
     request.ahead_bytes = ahead;
+    request.whole_bytes = bytes;
     request.at_home = at_home && ways;
     ASSIGN_OR_RETURN(auto answer,
                      ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr));

@@ -171,6 +171,15 @@ TEST_F(WriterGroupTest, what_never_fits_is_refused_before_anything_is_dropped_fo
   EXPECT_EQ(answer->streams.front()->steps, 9U);
 }
 
+TEST_F(WriterGroupTest, what_never_fits_is_told_whole_and_not_by_what_is_missing_of_it) {
+  RawClient client = writer();
+  wire::SpaceRequestT asked = space(0, 3 * mib);
+  asked.whole_bytes = 1024 * mib;
+  const Message answer = client.call(MessageType::space_request, asked);
+  ASSERT_EQ(RawClient::failure(answer), ErrorCode::no_space);
+  EXPECT_EQ(protocol::failure_of(answer).what.find("1 GiB are requested"), 0U) << protocol::failure_of(answer).what;
+}
+
 TEST_F(WriterGroupTest, parts_that_name_space_of_others_change_nothing) {
   RawClient client = writer();
   RawClient other = writer("probe");
