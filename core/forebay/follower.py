@@ -154,7 +154,7 @@ class Follower(Closing, Iterator[Step]):
             if kind != _NOTICE:
                 raise self._reason(kind, status, text)
             if on_notice is not None:
-                on_notice(Notice(StreamStatus(status), text))
+                on_notice(Notice.from_native({"status": status, "text": text}))
             # Notices do not prolong the wait by more than one timeout.
             if timeout_ms > 0:
                 deadline = monotonic() + timeout_ms / 1000 if deadline is None else deadline

@@ -104,7 +104,11 @@ class Record:
 
     @classmethod
     def from_native(cls, fields: dict[str, Any]) -> Self:
-        """The record of what ``_core`` or the manager tells by name. What only a newer manager tells is left out."""
+        """The record of what ``_core`` or the manager tells by name.
+
+        Fields that only a newer manager tells are left out. Choices that only a newer one knows are none of their
+        class's members.
+        """
         kinds = _kinds(cls)  # type: ignore[arg-type]  # mypy takes no class as hashable
         return cls(**{name: _typed(kinds[name], value) for name, value in fields.items() if name in kinds})
 
@@ -132,8 +136,18 @@ def _typed(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Record):
         return kind.from_native(value)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(value)
+        return _member(kind, value)
     return value
+
+
+def _member(kind: type[StrEnum], value: str) -> StrEnum:
+    """The member of this value; for what only a newer server or manager tells, one that is none of the named ones."""
+    try:
+        return kind(value)
+    except ValueError:
+        other = str.__new__(kind, value)
+        other._name_ = other._value_ = value
+        return other
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ def stream_view(info: StreamInfo, title: str = "") -> RenderableType:
     title : str
         First line; empty: the stream's name.
     """
-    status = Text(info.status.value, style=_STATUS_STYLES[info.status])
+    status = Text(info.status.value, style=_STATUS_STYLES.get(info.status, "default"))
     if info.status_text:
         status.append(f": {info.status_text}")
     head = Text.assemble((title or info.name, "bold"), "  ", status)
@@ -81,7 +81,7 @@ def reservation_view(title: str, rates: Sequence[StreamRate], awaited: Sequence[
         info = rate.info
         table.add_row(
             info.name,
-            Text(info.status.value, style=_STATUS_STYLES[info.status]),
+            Text(info.status.value, style=_STATUS_STYLES.get(info.status, "default")),
             step_text(info.committed),
             "-" if rate.steps_per_second is None else f"{rate.steps_per_second:.1f}",
             "-" if rate.bytes_per_second is None else f"{format_size(int(rate.bytes_per_second))}/s",

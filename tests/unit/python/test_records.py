@@ -113,6 +113,20 @@ def test_record_leaves_out_what_only_a_newer_manager_tells() -> None:
     assert forebay.StreamInfo.from_native(plain | {"later": {}}) == stream_info()
 
 
+def test_choices_that_only_a_newer_server_knows_are_taken_as_they_are() -> None:
+    plain = stream_info().as_dict()
+    plain["status"] = "asleep"
+    plain["waits"][0]["kind"] = "tea"
+    info = forebay.StreamInfo.from_native(plain)
+    assert isinstance(info.status, forebay.StreamStatus)
+    assert [str(info.status), info.status.value] == ["asleep", "asleep"]
+    assert info.waits[0].kind not in set(forebay.WaitKind)
+    assert info.as_dict() == plain
+    assert {info.status: 1}.get(forebay.StreamInfo.from_native(plain).status) == 1
+    with pytest.raises(ValueError, match="asleep"):
+        forebay.StreamStatus("asleep")
+
+
 def test_record_in_a_field_that_may_be_none_is_one() -> None:
     @dataclasses.dataclass(frozen=True, slots=True)
     class Outer(Record):

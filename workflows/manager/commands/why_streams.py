@@ -51,7 +51,7 @@ def of_reservation(instance: Instance, name: str) -> list[Answer]:
 
 def answer_of(path: str, wait: StreamWait) -> Answer:
     """About one who waits in the stream RESERVATION/STREAM."""
-    return Answer(f"stream {path}", f"{wait.who} waits", wait.since_ns, wait.waits_for, ends=_ENDS[wait.kind])
+    return Answer(f"stream {path}", f"{wait.who} waits", wait.since_ns, wait.waits_for, ends=_ENDS.get(wait.kind, ""))
 
 
 def _of_idle(path: str, info: StreamInfo) -> Answer:
