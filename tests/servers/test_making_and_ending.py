@@ -227,6 +227,15 @@ def test_a_share_holds_its_server_in_the_pool(pool: CommandLineCluster) -> None:
     assert f"node{victim}" in servers(pool, 1)
 
 
+def test_a_server_that_left_says_that_it_joins_again(pool: CommandLineCluster) -> None:
+    asked(pool, COMPUTES, "servers", "retire", "node3")
+    until(lambda: "node3" not in servers(pool, 1), "it has left the pool")
+    (note,) = asked(pool, 3, "up")["notes"]
+    assert "this server has joined the pool as node3; its manager is at " in note
+    assert "node3" in servers(pool, 1)
+    assert asked(pool, 3, "up")["notes"] == []
+
+
 def test_a_drained_server_gets_no_share(pool: CommandLineCluster) -> None:
     pool.forebay(1, "drain", "node3", "--reason", "disk")
     try:
@@ -246,7 +255,8 @@ def test_with_a_member_that_is_given_up_it_stays_and_says_what_it_has_lost(pool:
     told = asked(pool, 1, "servers", "forget", f"node{victim}", "--lost")
     assert told == {"server": f"node{victim}", "lost": [], "damaged": [NAME]}
     assert listed(pool, COMPUTES) == [NAME]
-    assert [row["state"] for row in members(pool)].count("lost") == 1
+    assert [row["server"] for row in members(pool) if row["state"] == "lost"] == [f"node{victim}"]
+    assert f"reservation {NAME} on node{victim}" in [one["subject"] for one in asked(pool, 1, "why", NAME)["answers"]]
     doctor = pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "doctor")
     assert f"what lay on node{victim} is lost" in " ".join(doctor.stdout.split())
     # What can still be read is read by who follows, and nobody waits for the rest.

@@ -184,6 +184,7 @@ async def _serve(
 
     attachments = Attachments(database, reservations)
     why = Why(database)
+    why.away_since = reservations.servers.away_since
     slurm = _slurm_jobs(database, supervisor, reservations, attachments, slow_calls, instance)
     mounts = "" if slurm is None else slurm.settings.node_mounts
     routers = [

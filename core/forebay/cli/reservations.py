@@ -142,9 +142,13 @@ def _show_reservation(name: str, *, with_members: bool, as_json: bool) -> None:
 def _members(info: ReservationInfo) -> list[dict[str, Any]]:
     """What each of its servers has of it, the home first. A server is lost that the pool has no longer."""
     servers: dict[str, ServerStatus] | None = None
+    names: dict[str, str] = {}  # also of those that were given up
     try:
         with ManagerClient(chosen_or_current()) as manager:
             servers = {server.uuid: server for server in manager.servers()}
+            if not servers.keys() >= {member.server for member in info.members}:
+                rows_there = [row for row in manager.reservations() if row.id == info.id]
+                names = {member.root_uuid: member.server for row in rows_there for member in row.members}
     except DisconnectedError as error:
         error_console().print(f"note: servers have no names here: {error.what}", markup=False, soft_wrap=True)
     rows = []
@@ -153,7 +157,7 @@ def _members(info: ReservationInfo) -> list[dict[str, Any]]:
         state = "unknown" if servers is None else "lost"
         if known is not None:
             state = "present" if known.away_since_ns is None else "away"
-        name = member.server if known is None else known.server
+        name = names.get(member.server, member.server) if known is None else known.server
         rows.append(
             {
                 "server": name,

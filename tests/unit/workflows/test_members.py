@@ -29,6 +29,7 @@ from forebay.workflows.manager.core.pools.pool_settings import PoolSettings
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.pools.servers import Servers
 from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.manager.core.why import Why
 from tests.unit.workflows.test_manager_reservations import OWNER, Crashed, request
 from tests.unit.workflows.test_servers import ADDRESSES, Pool, PoolServer
 
@@ -338,6 +339,34 @@ def test_with_a_lost_member_it_stays_and_says_so(pool: Pool) -> None:
     pool.reservations.give_up_server(member)
     assert pool.reservations.destroy("wide", force=False, by=OWNER)
     assert pool.database.reservations() == []
+
+
+def test_why_names_the_servers_that_are_not_there(pool: Pool) -> None:
+    row = create(pool)
+    why = Why(pool.database)
+    why.away_since = pool.servers.away_since
+    assert [answer.subject for answer in why.tell("wide", OWNER)] == ["reservation wide"]
+    member = next(server for server in row.servers[1:] if server)
+    at(pool, member).away = True
+    pool.servers.look_at(member)
+    _, answer = why.tell("wide", OWNER)
+    assert (answer.subject, answer.state) == (f"reservation wide on {member}", "away")
+    assert answer.since_ns
+    assert "steps that have a part there are unavailable" in answer.waits_for
+    assert f"forebay servers forget {member} --lost" in answer.ends
+    pool.reservations.give_up_server(member)
+    _, answer = why.tell("wide", OWNER)
+    assert (answer.subject, answer.state, answer.since_ns) == (f"reservation wide on {member}", "lost", None)
+
+
+def test_why_says_that_nothing_goes_without_the_home(pool: Pool) -> None:
+    row = create(pool, servers=2, reach=Reach(("ssd2", "ssd3")))
+    why = Why(pool.database)
+    why.away_since = pool.servers.away_since
+    at(pool, row.server).away = True
+    pool.servers.look_at(row.server)
+    _, answer = why.tell("wide", OWNER)
+    assert "nothing of the reservation can be used without its home" in answer.waits_for
 
 
 def test_a_server_that_lost_its_share_is_told_of(pool: Pool) -> None:

@@ -64,6 +64,8 @@ class Why:
         self.of_schedulers_turn: Callable[[JobRow], str] = lambda _job: ""
         #: What a scheduler's job should know, although it runs; "" without anything.
         self.note_on: Callable[[JobRow], str] = lambda _job: ""
+        #: Since when a server of the pool is away, seconds since 1970; None: it is not.
+        self.away_since: Callable[[str], float | None] = lambda _server: None
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
         self._queue = QueueTable(database)
@@ -96,6 +98,7 @@ class Why:
         reservation = self._database.reservation(what)
         if reservation is not None and peer.may_see(reservation.owner_uid):
             yield self._of_reservation(reservation)
+            yield from self._of_servers(reservation)
         if not (what.isascii() and what.isdecimal()):
             return
         job = self._jobs.current(what)
@@ -134,6 +137,27 @@ class Why:
             tuple(held_by),
             _end_of_reservation(row, bool(holders), leaving is not None),
         )
+
+    def _of_servers(self, row: ReservationRow) -> Iterator[Answer]:
+        """About those that have some of it and are not there."""
+        for server in row.servers:
+            name = server or server_name()
+            subject = f"reservation {row.name} on {name}"
+            since = self.away_since(server)
+            if row.has_lost(server):
+                ends = f"stage out what can be read, then `forebay destroy {row.name}`"
+                yield Answer(subject, "lost", None, "nothing: the steps that had a part there are gone", ends=ends)
+            elif since is not None:
+                whole = server == row.server
+                yield Answer(
+                    subject,
+                    "away",
+                    round(since * 1e9),
+                    "the server: nothing of the reservation can be used without its home"
+                    if whole
+                    else "the server: steps that have a part there are unavailable, the others are not",
+                    ends=f"`forebay up` on its node; if it will not come back, `forebay servers forget {name} --lost`",
+                )
 
     def _of_job(self, job: JobRow) -> Answer:
         waits_for = _JOB_WAITS[job.state]

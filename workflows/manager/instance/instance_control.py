@@ -219,19 +219,23 @@ class InstanceControl:
         return membership
 
     def _join(self, membership: PoolMembership) -> str:
-        """Tells the pool's manager that this server is there; what is told if it is away: it knows a server that was
-        in the pool before, and finds it.
+        """Tells the pool's manager that this server is there; what the user is told: that the server was not in the
+        pool, or takes nothing new no longer, or that the manager is away, which finds a server that was in the pool.
         """
         body = json.dumps({"name": membership.name, "address": membership.listen}).encode()
         try:
             place = _core.pool_server(server_place(self._instance), membership.manager)
             with closing(_core.Admin.connect(place, 0)) as admin:
+                known = parse_answer(*admin.call_manager("GET", "/servers", b""), "/servers")
                 parse_answer(*admin.call_manager("POST", "/servers", body), "/servers")
         except DisconnectedError as error:
             if not self._instance.pool_directory.exists():
                 raise
             return f"the pool's manager cannot be reached now ({error.what}); it finds this server when it is back"
-        return ""
+        before = next((server for server in known if server["server"] == membership.name), None)
+        if before is None:
+            return f"this server has joined the pool as {membership.name}; its manager is at {membership.manager}"
+        return "this server was retired; it takes new reservations again" if before["retired"] else ""
 
     def _check_disk(self, capacity_bytes: int) -> None:
         disk = os.statvfs(self._instance.root)
