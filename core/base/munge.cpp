@@ -51,7 +51,7 @@ const Library& library() {
 Error error_of(const Library& library, int code, const char* doing) {
   const bool away = code == no_socket || code == too_slow;
   return {away ? ErrorCode::disconnected : ErrorCode::permission_denied,
-          std::string(doing) + ": " + library.strerror(code) + (away ? "; does munged run on this node?" : ""),
+          std::string(doing) + ": " + library.strerror(code) + (away ? "; see whether munged runs on this node" : ""),
           {}};
 }
 
