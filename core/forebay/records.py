@@ -32,6 +32,7 @@ __all__ = [
     "Severity",
     "Share",
     "ShareKind",
+    "StepRange",
     "StepSummary",
     "StreamInfo",
     "StreamStatus",
@@ -285,6 +286,17 @@ class EpochStart(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class StepRange(Record):
+    """Steps from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
 class StreamInfo(Record):
     """State of a stream: status, watermarks (step numbers, None while there is none), retention, consumers, waits."""
 
@@ -309,6 +321,9 @@ class StreamInfo(Record):
     consumers: tuple[ConsumerInfo, ...]
     waits: tuple[StreamWait, ...]  #: who waits now, 64 at most: ranks of writers first, then readers
     epochs: tuple[EpochStart, ...]  #: by first step; steps before the first of them are of epoch 1
+    #: In order: steps of which bytes went with a server of the reservation, until retention would have dropped them. Of
+    #: more than 256 ranges the oldest are one; a kept step in it is not lost.
+    lost: tuple[StepRange, ...] = ()
 
     def epoch_of(self, number: int) -> int:
         """The epoch that step ``number`` is of, whether it is kept or not. One of another epoch was withdrawn."""

@@ -84,6 +84,8 @@ void finish(flatbuffers::FlatBufferBuilder& builder, const StreamState& state, K
     packed_held.push_back(journal::CreateHeldAttributes(builder, rank, journal::AttributeSet::Pack(builder, &set)));
   std::vector<journal::MemberSyncs> packed_syncs;
   for (const auto& [member, syncs] : state.member_syncs) packed_syncs.emplace_back(member, syncs);
+  std::vector<journal::LostSteps> packed_lost;
+  for (const LostSteps& range : state.lost) packed_lost.emplace_back(range.first, range.last, range.precious);
   const auto uuid_text = builder.CreateString(state.uuid);
   const auto name_text = builder.CreateString(state.name);
   const auto status_line = builder.CreateString(state.status_text);
@@ -98,7 +100,8 @@ void finish(flatbuffers::FlatBufferBuilder& builder, const StreamState& state, K
       packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
       packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs),
       packed_held.empty() ? 0 : builder.CreateVector(packed_held),
-      packed_syncs.empty() ? 0 : builder.CreateVectorOfStructs(packed_syncs)));
+      packed_syncs.empty() ? 0 : builder.CreateVectorOfStructs(packed_syncs),
+      packed_lost.empty() ? 0 : builder.CreateVectorOfStructs(packed_lost)));
 }
 
 }  // namespace
@@ -197,6 +200,12 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
       return bad_checkpoint(checked.error().what);
     if (!loaded.held_attributes.emplace(held->rank, std::move(*held->set)).second)
       return bad_checkpoint("two attribute sets are held by rank " + std::to_string(held->rank));
+  }
+  for (const journal::LostSteps& range : record.lost) {
+    const bool follows = range.first() <= range.last() && range.last() < loaded.next_step &&
+                         (loaded.lost.empty() || loaded.lost.back().last < range.first());
+    if (!follows) return bad_checkpoint("steps from " + std::to_string(range.first()) + " on cannot be lost");
+    loaded.lost.push_back({range.first(), range.last(), range.precious()});
   }
   std::shared_ptr<const std::string> receipt;
   for (auto& kept : record.steps) {

@@ -2,6 +2,7 @@
 #include "storage/stream_state.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <forebay/address.h>
 
@@ -16,6 +17,7 @@ using journal::RecordType;
 
 // Of a stream that is rewound again and again.
 constexpr std::size_t epochs_max = 256;
+constexpr std::size_t lost_ranges_max = 256;
 
 tl::unexpected<Error> contradiction(std::string what) {
   return fail(ErrorCode::corrupt, std::move(what));
@@ -205,8 +207,14 @@ Result<void> StreamState::apply(const journal::StepsDroppedT& record) {
                            " are dropped, but none of them exists");
     }
   }
-  for (const journal::StepRange& range : record.ranges)
+  std::uint64_t last_dropped = 0;
+  for (const journal::StepRange& range : record.ranges) {
     steps.erase(steps.lower_bound(range.first()), steps.upper_bound(range.last()));
+    last_dropped = std::max(last_dropped, range.last());
+  }
+  // Those before all that is kept would have gone with what was dropped after them.
+  const std::uint64_t end = steps.empty() ? last_dropped : std::min(last_dropped, steps.begin()->first);
+  std::erase_if(lost, [end](const LostSteps& range) { return !range.precious && range.last < end; });
   return {};
 }
 
@@ -224,12 +232,40 @@ Result<void> StreamState::apply(const journal::StepsLostT& record) {
   for (const journal::StepKey& key : record.steps) {
     const auto kept = find_kept(key);
     if (kept != steps.end()) {
+      remember_lost(key.step(), kept->second.precious());
       retired.insert_or_assign({key.epoch(), key.step()}, std::move(kept->second));
       steps.erase(kept);
     }
     retired.at({key.epoch(), key.step()}).lost = true;
   }
   return {};
+}
+
+void StreamState::remember_lost(std::uint64_t number, bool precious) {
+  const auto after = std::ranges::upper_bound(lost, number, {}, &LostSteps::first);
+  if (after != lost.begin()) {
+    LostSteps& before = *std::prev(after);
+    // Of two that became one, which had the step between them.
+    if (number <= before.last) {
+      before.precious = before.precious || precious;
+      return;
+    }
+    if (number == before.last + 1 && precious == before.precious) {
+      before.last = number;
+      return;
+    }
+  }
+  lost.insert(after, {number, number, precious});
+  if (lost.size() > lost_ranges_max) {
+    lost[1] = {lost[0].first, lost[1].last, lost[0].precious || lost[1].precious};
+    lost.erase(lost.begin());
+  }
+}
+
+bool StreamState::is_lost(std::uint64_t number) const {
+  return !steps.contains(number) && std::ranges::any_of(lost, [number](const LostSteps& range) {
+    return range.first <= number && number <= range.last;
+  });
 }
 
 Result<void> StreamState::apply(const journal::StepsWithdrawnT& record) {
@@ -247,6 +283,8 @@ void StreamState::withdraw(std::uint64_t first, std::uint32_t new_epoch) {
     retired.insert_or_assign({step->second.committed.epoch, step->first}, std::move(step->second));
   }
   runs.withdraw(first);
+  std::erase_if(lost, [first](const LostSteps& range) { return range.first >= first; });
+  if (!lost.empty() && first > 0) lost.back().last = std::min(lost.back().last, first - 1);
   std::erase_if(epochs, [first](const EpochStart& start) { return start.first_step >= first; });
   epochs.push_back({new_epoch, first});
   if (epochs.size() > epochs_max) {

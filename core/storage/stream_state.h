@@ -34,6 +34,14 @@ struct CursorState {
   std::uint64_t position = 0;  ///< next step that the consumer will get
 };
 
+/// Steps that were lost, both ends included.
+struct LostSteps {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  bool precious = false;
+  bool operator==(const LostSteps&) const = default;
+};
+
 struct SegmentOwner {
   std::uint32_t incarnation = 0;
   std::uint32_t rank = 0;
@@ -101,6 +109,9 @@ class StreamState {
   /// While a group lives: the attribute sets, by rank, that its last step refers to. The next one may refer to them,
   /// even if that step is dropped.
   std::map<std::uint32_t, journal::AttributeSetT> held_attributes;
+  /// Steps of the current epoch chain that were lost, in ascending order, until they would have been dropped: see
+  /// docs/formats/journal.md. A kept step in one of the ranges is none of them.
+  std::vector<LostSteps> lost;
   std::map<std::uint64_t, StepState> steps;  ///< kept steps of the current epoch chain, by number
   /// Withdrawn steps, by (epoch, number) of their commit: readers may hold them. The server releases those without pins
   /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
@@ -114,6 +125,8 @@ class StreamState {
   /// A step of this number, next for somebody who has seen this epoch and nothing later: the same, or the first that
   /// was withdrawn since.
   std::uint64_t in_this_epoch(std::uint32_t seen, std::uint64_t number) const;
+  /// The step is not kept since it was lost, as far as that is remembered.
+  bool is_lost(std::uint64_t number) const;
   void retire_done(std::uint32_t step_epoch, std::uint64_t step);
 
   /// Ends the process if an invariant is broken; how many things were looked at.
@@ -124,6 +137,7 @@ class StreamState {
   bool is_dense() const noexcept;
   /// Is one of these steps kept, the last excluded?
   bool keeps_step(std::uint64_t first, std::uint64_t end) const;
+  void remember_lost(std::uint64_t number, bool precious);
   /// The sets that the step refers to are new, or those of the rank's last step.
   Result<void> check_attributes(const journal::StepCommittedT& record) const;
   /// The steps from `first` on become retired; `new_epoch` begins.

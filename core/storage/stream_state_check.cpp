@@ -53,7 +53,12 @@ std::size_t StreamState::check() const {
         i == 0 || (epochs[i - 1].epoch < epochs[i].epoch && epochs[i - 1].first_step < epochs[i].first_step);
     invariant(grows && epochs[i].epoch <= epoch, [&] { return about("the epochs are out of order"); });
   }
-  return items + owners.size() + epochs.size();
+  for (std::size_t i = 0; i < lost.size(); ++i) {
+    invariant(lost[i].first <= lost[i].last && (i == 0 || lost[i - 1].last < lost[i].first),
+              [&] { return about("lost steps are out of order"); });
+  }
+  invariant(lost.empty() || lost.back().last < next_step, [&] { return about("the next step is lost already"); });
+  return items + owners.size() + epochs.size() + lost.size();
 }
 
 }  // namespace forebay::storage

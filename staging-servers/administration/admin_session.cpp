@@ -143,7 +143,7 @@ Result<void> AdminSession::query_streams(const protocol::Message& message, const
     std::size_t items = 0;
     for (auto next = streams.upper_bound(asked.after); next != streams.end() && !answer.more; ++next) {
       const StreamInfo info = next->second->info();
-      items += 1 + info.consumers.size() + info.waits.size() + info.epochs.size();
+      items += 1 + info.consumers.size() + info.waits.size() + info.epochs.size() + info.lost.size();
       answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(info)));
       answer.more = items >= items_told_at_once && std::next(next) != streams.end();
     }

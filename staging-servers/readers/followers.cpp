@@ -25,6 +25,12 @@ constexpr std::int64_t writers_lead_ns = 50'000;
 constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
 constexpr std::uint32_t steps_listed_max = 4096;
 
+tl::unexpected<Error> lost_step(std::uint64_t number, std::string where) {
+  return fail(ErrorCode::step_gone,
+              fmt::format("step {} is lost: bytes of it are gone with a member of the reservation", number),
+              std::move(where));
+}
+
 }  // namespace
 
 Error refused_writer(const std::string& stream, const std::string& why) {
@@ -352,6 +358,7 @@ Result<void> Followers::get_step(ReaderSession& session, const Follower& reader,
     return {};
   }
   if (found == state_.steps.end()) {
+    if (state_.is_lost(number)) return lost_step(number, where);
     if (number < state_.next_step) {
       return fail(ErrorCode::step_gone,
                   "the step is no longer kept: retention dropped it, it was withdrawn, or it went with a member of the "
@@ -388,11 +395,8 @@ Result<void> Followers::check(const StepKey& key) const {
 
 Result<void> Followers::check_not_lost(const StepKey& key) const {
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), key.second);
-  if (const auto held = state_.retired.find(key); held != state_.retired.end() && held->second.lost) {
-    return fail(ErrorCode::step_gone,
-                fmt::format("step {} is lost: bytes of it are gone with a member of the reservation", key.second),
-                where);
-  }
+  if (const auto held = state_.retired.find(key); held != state_.retired.end() && held->second.lost)
+    return lost_step(key.second, where);
   if (key.second < state_.durable_next || space_.segments().others() == nullptr) return {};
   const auto found = state_.steps.find(key.second);
   if (found == state_.steps.end() || found->second.committed.epoch != key.first) return {};

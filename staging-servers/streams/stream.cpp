@@ -304,6 +304,7 @@ StreamInfo Stream::info() const {
   followers_.describe_waits(info.waits);
   if (info.waits.size() > waits_told_max) info.waits.resize(waits_told_max);
   info.epochs = state_.epochs;
+  for (const storage::LostSteps& range : state_.lost) info.lost.push_back({range.first, range.last});
   return info;
 }
 

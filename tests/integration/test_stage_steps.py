@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -418,6 +419,23 @@ def test_following_an_interrupted_stream_ends_with_that(reservation: str, tmp_pa
     with pytest.raises(StreamInterruptedError):
         stage(job)
     assert sorted(receipt_entries(tmp_path / "out")) == [0, 2]
+
+
+def test_what_follows_a_stream_that_goes_on_says_so_without_a_reason(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), follow=True)
+    stream = forebay.open(job.stream, "w", grace=60)
+    write_steps(stream, 3)
+    out = StringIO()
+    with ThreadPoolExecutor(1) as background:
+        staging = background.submit(stage_steps, job, JsonReporter(out))
+        until(lambda: '"event": "files"' in out.getvalue(), "the stage follows")
+        stream.abandon()
+        until(lambda: "the stream is interrupted: " in out.getvalue(), "the stage is told")
+        with forebay.open(job.stream, "a") as stream:
+            until(lambda: "the stream is live" in out.getvalue(), "the stage is told again")
+        assert staging.result(60)["staged"] == [0, 1, 2]
+    notes = [line["text"] for line in map(json.loads, out.getvalue().splitlines()) if line["event"] == "note"]
+    assert notes[-1] == "the stream is live"
 
 
 def test_a_step_that_was_dropped_between_two_runs_is_told(reservation: str, tmp_path: Path) -> None:

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import forebay
+from forebay.manager.jobs import StepsJob
+from forebay.workflows.staging.merged import stage_into_one
+from forebay.workflows.staging.reporting import JsonReporter
+from forebay.workflows.staging.steps import stage_steps
 from tests.servers.three_servers import be_far, problems, three_servers, wait_until_present
 from tests.support.load import until
 from tests.support.server_pool import ServerPool
@@ -42,6 +49,10 @@ def write(stream: forebay.WritableStream, number: int, *, large: bool = False) -
         step["n"] = number
         if large:
             step["T"] = np.full(LENGTH, float(number))
+
+
+def stage(job: StepsJob) -> dict[str, Any]:
+    return (stage_into_one if job.into else stage_steps)(job, JsonReporter(StringIO()))
 
 
 def lose_power(pool: ServerPool, server: int) -> None:
@@ -80,11 +91,43 @@ def test_a_lost_step_that_a_reader_holds_is_given_to_nobody(
             assert [(step.number, step.skipped) for step in other.follow(timeout=seconds(20))] == [(0, 0), (2, 1)]
         with forebay.open("run1/flow", verify="none") as other:
             assert [step.number for step in other.steps()] == [0, 2]
-            with pytest.raises(forebay.StepGoneError, match="it went with a member"):
+            with pytest.raises(forebay.StepGoneError, match="step 1 is lost"):
                 other[1]
         assert problems(pool) == []
         del held
         assert next(follower).number == 2
+
+
+# crash-matrix: stages | a member's node, with its power, before the stage-out, and then the home's server | the stage-out names the steps that went with it
+@pytest.mark.parametrize("options", [{}, {"follow": True}, {"into": "all.h5"}], ids=["kept", "followed", "into one"])
+def test_a_stage_out_names_steps_that_were_lost_before_it_began(
+    pool: ServerPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with forebay.open("run1/flow", "w") as writer:
+        for number in range(5):
+            write(writer, number, large=number in (1, 4))
+    lose_power(pool, 2)
+    present = pool.servers[0].log().count("is there")
+    pool.servers[0].kill()
+    pool.servers[0].start()
+    pool.tell()
+    wait_until_present(pool, present + 2)
+    be_on_node_of(pool, 0, monkeypatch)
+    with forebay.open("run1/flow") as stream:
+        assert stream.info.lost == (forebay.StepRange(1, 1), forebay.StepRange(4, 4))
+        with pytest.raises(forebay.StepGoneError, match="step 4 is lost"):
+            stream[4]
+    job = StepsJob("run1/flow", str(tmp_path / "out"), **options)
+    with pytest.raises(forebay.StepGoneError, match="the chosen steps 1, 4 were dropped by retention, or went with a"):
+        stage(job)
+    result = stage(replace(job, accept_gaps=True))
+    assert (result["staged"] + result["kept"], result["lost"]) == ([0, 2, 3], [1, 4])
+    again = stage(replace(job, accept_gaps=True))
+    assert (again["staged"], again["kept"], again["lost"]) == ([], [0, 2, 3], [1, 4])
+    # What is not among the chosen steps is not named, and what is named need not be there.
+    assert stage(replace(job, steps="0,2:4", replace=True))["lost"] == []
+    with pytest.raises(forebay.StepGoneError, match="the chosen steps 4 were"):
+        stage(replace(job, steps="4"))
 
 
 # crash-matrix: read a step of several servers | a member's server, or the home's, whose node the reader is on or is not, between two reads | the next read finds it again

@@ -249,6 +249,8 @@ def test_a_drained_server_gets_no_share(pool: CommandLineCluster) -> None:
 def test_with_a_member_that_is_given_up_it_stays_and_says_what_it_has_lost(pool: CommandLineCluster) -> None:
     create(pool)
     pool.on(COMPUTES, sys.executable, "-c", WRITE)
+    before = ("stage-out", f"{NAME}/flow", str(pool.folder / "before"))
+    pool.forebay(COMPUTES, *before)
     victim = member_node(pool)
     pool.must("kill", str(victim))
     until(lambda: servers(pool, 1)[f"node{victim}"]["away_since_ns"] is not None, "it is away")
@@ -261,7 +263,15 @@ def test_with_a_member_that_is_given_up_it_stays_and_says_what_it_has_lost(pool:
     assert f"what lay on node{victim} is lost" in " ".join(doctor.stdout.split())
     # What can still be read is read by who follows, and nobody waits for the rest.
     assert pool.on(COMPUTES, sys.executable, "-c", FOLLOW).strip() == "[(0, 0, 0), (2, 2, 1)]"
-    assert [step["number"] for step in asked(pool, COMPUTES, "steps", f"{NAME}/flow")["steps"]] == [0, 2]
+    steps = asked(pool, COMPUTES, "steps", f"{NAME}/flow")
+    assert [step["number"] for step in steps["steps"]] == [0, 2]
+    assert steps["stream"]["lost"] == [{"first": 1, "last": 1}, {"first": 3, "last": 3}]
+    assert "Lost with a server of the reservation: 1, 3" in pool.forebay(COMPUTES, "steps", f"{NAME}/flow")
+    out = ("stage-out", f"{NAME}/flow", str(pool.folder / "out"))
+    assert "the chosen steps 1, 3 were dropped by retention, or went with a server" in refused(pool, COMPUTES, *out)
+    assert "2 were gone (1, 3)" in pool.forebay(COMPUTES, *out, "--accept-gaps")
+    # What was staged out before they went is there.
+    assert "0 steps staged out, 4 were there already; receipt" in pool.forebay(COMPUTES, *before)
     pool.forebay(1, "destroy", NAME)
     # It comes back after all: the home says that there is no such reservation.
     pool.must("heal", str(victim))

@@ -39,7 +39,7 @@ from forebay.workflows.staging.merging import SingleStep
 from forebay.workflows.staging.receipt import FileEntry, Receipt, StepEntry, describe_files, files_match
 from forebay.workflows.staging.reporting import Json, Reporter, notes_of_waits
 from forebay.workflows.staging.step_source import choose_kept_steps
-from forebay.workflows.staging.steps import stage_steps
+from forebay.workflows.staging.steps import check_gaps, stage_steps
 
 __all__ = ["stage_into_one"]
 
@@ -65,13 +65,14 @@ def stage_into_one(job: StepsJob, reporter: Reporter, instance: InstanceLike | N
         uuid = stream.info.uuid
         is_over = stream.info.status is StreamStatus.ENDED
         chosen: dict[int, int] | None = None
+        lost: dict[int, int] = {}
         if not job.follow or is_over:
-            kept = choose_kept_steps(stream, StepSelection.parse(job.every, job.steps))
+            kept, lost = choose_kept_steps(stream, StepSelection.parse(job.every, job.steps), run=job.run)
             epochs = {summary.number: summary.epoch for summary in stream.steps()}
             chosen = {number: epochs[number] for number in kept if number in epochs}
     with Destination.opened(Path(job.destination)) as destination:
         destination.recover()
-        return _OneOutput(job, destination, reporter, uuid).make(chosen, instance)
+        return _OneOutput(job, destination, reporter, uuid).make(chosen, lost, instance)
 
 
 class _OneOutput:
@@ -89,13 +90,19 @@ class _OneOutput:
         self._folder = self._hidden / self._hidden.name  # by its descriptor, once there is one
         self._shown_folder = destination.shown / self._folder.relative_to(destination.directory)
 
-    def make(self, chosen: dict[int, int] | None, instance: InstanceLike | None) -> Json:
-        """`chosen`: number and epoch of the steps that are wanted, where that is known already."""
+    def make(self, chosen: dict[int, int] | None, lost: dict[int, int], instance: InstanceLike | None) -> Json:
+        """`chosen`: number and epoch of the steps that are wanted, where that is known already; `lost`: of those that
+        the stream lost.
+        """
         if not self._job.replace:
             self._destination.check_replaceable(self._output, self._uuid)
         result: Json = {"staged": [], "kept": [], "lost": []}
-        if chosen is not None and self._has(chosen):
-            result["kept"] = sorted(chosen)
+        entry = self._destination.entry(self._output)
+        there = set(lost.items()).intersection(entry.steps) if entry is not None else set()
+        if chosen is not None and self._has(chosen | dict(there)):
+            result["kept"] = sorted(chosen.keys() | dict(there))
+            result["lost"] = sorted(lost.keys() - dict(there))
+            check_gaps(self._job, result["lost"], f"stream {self._job.stream}")
         else:
             folder = publication.open_own_folder(self._hidden)
             self._folder = Path(f"/proc/self/fd/{folder}")

@@ -2,12 +2,14 @@
 """The durable steps of a stream, one after another: the chosen ones that there are, or all that come until it ends.
 
 Whoever gets a step releases it, and acknowledges it where it follows as a consumer. Chosen steps that were gone before
-they could be read are told to `lose`, those whose metadata is damaged to `leave_damaged`.
+they could be read are told to `lose`, those whose metadata is damaged to `leave_damaged`. Those that went with a server
+before anybody asked for them are known from the stream (`lost_steps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 from forebay.errors import CorruptError, DeadlineExceededError, StepGoneError, StepNotFoundError, StepTimeoutError
 from forebay.follower import Follower
@@ -15,17 +17,39 @@ from forebay.step import Step
 from forebay.step_selection import StepSelection
 from forebay.stream import Stream
 
-__all__ = ["LeaveDamaged", "Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
+__all__ = ["LeaveDamaged", "Lose", "choose_kept_steps", "followed_steps", "kept_steps", "lost_steps"]
 
 Lose = Callable[[int], None]
 LeaveDamaged = Callable[[int, CorruptError], None]
 
 _DURABLE_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.01
+_LOST_LOOKED_AT_MAX = 1_000_000  # numbers: a writer may leave out any number of them
 
 
-def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int]:
-    """Numbers and sizes of the chosen steps that the stream has now.
+def lost_steps(stream: Stream, selection: StepSelection, *, run: str = "", first: int = 0) -> dict[int, int]:
+    """Numbers and epochs of the chosen steps, from `first` on, that the stream keeps no longer since they were lost.
+
+    `run` is what the stream was opened for.
+    """
+    info = stream.info
+    kept = set(stream.steps().numbers)
+    first = max(first, stream.first_step)
+    last = selection.last
+    if run and info.run != run:
+        # What came after the run's last step may be another run's.
+        last = min(max(kept, default=-1), max(kept, default=-1) if last is None else last)
+    ranges = (
+        range(max(lost.first, first), (lost.last if last is None else min(lost.last, last)) + 1) for lost in info.lost
+    )
+    numbers = islice(chain.from_iterable(ranges), _LOST_LOOKED_AT_MAX)
+    return {number: info.epoch_of(number) for number in numbers if number in selection and number not in kept}
+
+
+def choose_kept_steps(
+    stream: Stream, selection: StepSelection, *, run: str = ""
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Numbers and sizes of the chosen steps that the stream has now; numbers and epochs of those that were lost.
 
     Raises
     ------
@@ -34,7 +58,8 @@ def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int
     """
     summaries = stream.steps()
     chosen = {summary.number: summary.size_bytes for summary in summaries if summary.number in selection}
-    missing = sorted(selection.named.difference(chosen))
+    lost = lost_steps(stream, selection, run=run)
+    missing = sorted(selection.named.difference(chosen, lost))
     if missing:
         kept = f"it keeps {summaries[0].number} to {summaries[-1].number}" if summaries else "it keeps none"
         raise StepNotFoundError(
@@ -42,7 +67,7 @@ def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int
             "--follow",
             f"stream {stream.address}",
         )
-    return chosen
+    return chosen, lost
 
 
 def kept_steps(stream: Stream, numbers: list[int], lose: Lose, leave_damaged: LeaveDamaged) -> Iterator[Step]:

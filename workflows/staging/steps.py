@@ -43,9 +43,9 @@ from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStep
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
 from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, files_match
 from forebay.workflows.staging.reporting import Json, Reporter, notes_of_waits
-from forebay.workflows.staging.step_source import choose_kept_steps, followed_steps, kept_steps
+from forebay.workflows.staging.step_source import choose_kept_steps, followed_steps, kept_steps, lost_steps
 
-__all__ = ["stage_steps"]
+__all__ = ["check_gaps", "stage_steps"]
 
 _RECONNECT_SECONDS = 60.0  # that a restarting server is waited for
 _NUMBERS_SHOWN_MAX = 10
@@ -71,7 +71,7 @@ def stage_steps(
     Raises
     ------
     StepGoneError
-        Chosen steps were dropped before they could be read; the others are staged.
+        Chosen steps were dropped or lost before they could be read; the others are staged.
     CorruptError
         The stream's bytes, or what reads back from the destination, do not match the checksums.
     NoSpaceError, PermissionDeniedError, AlreadyExistsError, BusyError, StreamInterruptedError, …
@@ -135,7 +135,7 @@ class _Stager:
         self._finish_failed = False
         self._staged: list[int] = []
         self._kept: list[int] = []
-        self._lost: list[int] = []
+        self._lost: set[int] = set()
         self._only_reads = False  # may not say that steps are staged
         self._corrupt: list[CorruptError] = []
 
@@ -167,8 +167,8 @@ class _Stager:
         return {
             "receipt": str(self._destination.shown_receipt),
             "staged": self._staged,
-            "kept": self._kept,
-            "lost": self._lost,
+            "kept": sorted(self._kept),
+            "lost": sorted(self._lost),
         }
 
     def _followed(self, stack: contextlib.ExitStack) -> Iterator[Step | None]:
@@ -178,25 +178,56 @@ class _Stager:
             self._job.consumer,
             min_watermark="durable",
             ack="manual",
-            on_notice=lambda notice: self._note(f"the stream is {notice.status}: {notice.text}"),
+            on_notice=lambda notice: self._note(
+                f"the stream is {notice.status}" + (f": {notice.text}" if notice.text else "")
+            ),
         )
         stack.enter_context(follower)
-        return followed_steps(
+        # What a consumer has passed was told to an earlier run.
+        first = follower.position if self._job.consumer else 0
+        self._leave_lost(first)
+        yield from followed_steps(
             follower,
             self._selection,
-            self._lost.append,
+            self._lost.add,
             self._note_damaged,
             # Steps before belong to other runs.
             resume_at=max(max(known) + 1, self._stream.first_step) if known else None,
         )
+        # No step after it tells of the last one.
+        self._leave_lost(first)
+
+    def _leave_lost(self, first: int) -> None:
+        self._note_lost(lost_steps(self._stream, self._selection, run=self._job.run, first=first))
+
+    def _note_lost(self, lost: dict[int, int]) -> None:
+        """Of these steps, with their epochs, there is what was staged out before they were lost."""
+        for number, epoch in lost.items():
+            entry = self._entry_of(number, epoch)
+            if entry is None or not files_match(self._destination.directory, entry):
+                self._lost.add(number)
+            elif number not in self._kept:
+                self._kept.append(number)
+                self._tell_files(entry)
+
+    def _entry_of(self, number: int, epoch: int) -> StepEntry | None:
+        """What the receipt has of a step, if it is all that is wanted of it."""
+        wanted = (self._uuid, epoch, number, self._format.name)
+        for entry in self._destination.receipt.entries.values():
+            if (entry.uuid, entry.epoch, entry.step, entry.format) == wanted:
+                names = {variable.name for variable in entry.variables}
+                if names.issuperset(self._job.variables) if self._job.variables else entry.complete:
+                    return entry
+        return None
 
     def _kept_ones(self) -> Iterator[Step]:
-        chosen = choose_kept_steps(self._stream, self._selection)
+        chosen, lost = choose_kept_steps(self._stream, self._selection, run=self._job.run)
+        self._note_lost(lost)
         progress = self._reporter.progress
         progress.items_total = len(chosen)
         progress.bytes_total = sum(chosen.values())
         self._reporter.update()
-        return kept_steps(self._stream, list(chosen), self._lost.append, self._note_damaged)
+        return kept_steps(self._stream, list(chosen), self._lost.add, self._note_damaged)
 
     def _discard_all(self, maker: OutputMaker) -> None:
         maker.stop()
@@ -349,7 +380,7 @@ class _Stager:
             self._note("you may only read this stream: its steps are staged out, but not marked as staged")
 
     def _lose(self, work: _InFlight) -> None:
-        self._lost.append(work.step.number)
+        self._lost.add(work.step.number)
         self._leave(work)
 
     def _note_damaged(self, number: int, error: CorruptError) -> None:
@@ -420,14 +451,18 @@ class _Stager:
                 "staged out. `forebay doctor --read-data` tells all that is damaged",
                 self._corrupt[0].where or where,
             )
-        if self._lost and not self._job.accept_gaps:
-            raise StepGoneError(
-                f"the chosen steps {_listed(self._lost)} were dropped by retention, or went with a server that lost "
-                "its data, before they could be staged out; the others are staged. Keep such steps with the retention "
-                "precious:N or consumers:NAME (and --consumer NAME) and make them durable, or accept it with "
-                "--accept-gaps",
-                where,
-            )
+        check_gaps(self._job, sorted(self._lost), where)
+
+
+def check_gaps(job: StepsJob, gone: Sequence[int], where: str) -> None:
+    """StepGoneError, once the others are staged out, if chosen steps are gone and the job does not accept it."""
+    if gone and not job.accept_gaps:
+        raise StepGoneError(
+            f"the chosen steps {_listed(gone)} were dropped by retention, or went with a server that lost its data, "
+            "before they could be staged out; the others are staged. Keep such steps with the retention precious:N or "
+            "consumers:NAME (and --consumer NAME) and make them durable, or accept it with --accept-gaps",
+            where,
+        )
 
 
 def _listed(numbers: Sequence[int]) -> str:

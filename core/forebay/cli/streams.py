@@ -8,12 +8,14 @@ import typer
 import forebay
 from forebay.cli.arguments import ReservationArgument, StreamArgument
 from forebay.cli.chosen import chosen
-from forebay.cli.output import JsonOption, format_time, print_json, print_table
+from forebay.cli.output import JsonOption, console, format_time, print_json, print_table
 from forebay.errors import InvalidArgumentError, StepNotFoundError
 from forebay.records import Address, StepSummary, StreamInfo
 from forebay.sizes import format_size
 
 __all__ = ["STREAM_COLUMNS", "check_reservation", "register", "step_text", "stream_row", "stream_text"]
+
+_LOST_SHOWN_MAX = 3  # ranges
 
 STREAM_COLUMNS = (
     "STREAM", "STATUS", ">RANKS", ">STEPS", ">OLDEST", ">COMMITTED", ">DURABLE", ">STAGED", ">SIZE", "RETENTION"
@@ -72,6 +74,8 @@ def list_steps(
         ),
         empty=f"Stream {address} has no steps.",
     )
+    if info.lost and address.step is None:
+        console().print(lost_text(info).capitalize(), markup=False, soft_wrap=True)
 
 
 def check_reservation(name: str) -> None:
@@ -102,9 +106,18 @@ def stream_text(path: str, info: StreamInfo) -> str:
     """A stream in one line."""
     kept = "1 step" if info.steps == 1 else f"{info.steps} steps"
     why = f" ({info.status_text})" if info.status_text else ""
+    lost = f", {lost_text(info)}" if info.lost else ""
     return (
-        f"{path}, {info.status.value}{why}, {kept} kept in {format_size(info.size_bytes)}, retention {info.retention}"
+        f"{path}, {info.status.value}{why}, {kept} kept in {format_size(info.size_bytes)}, retention "
+        f"{info.retention}{lost}"
     )
+
+
+def lost_text(info: StreamInfo) -> str:
+    """Which steps a stream has lost, of one that has."""
+    more = len(info.lost) - _LOST_SHOWN_MAX
+    shown = ", ".join(map(str, info.lost[:_LOST_SHOWN_MAX])) + (f" and {more} more ranges" if more > 0 else "")
+    return f"lost with a server of the reservation: {shown}"
 
 
 def step_text(number: int | None) -> str:

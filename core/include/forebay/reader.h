@@ -204,6 +204,20 @@ struct EpochStart {
   }
 };
 
+/// Steps from `first` to `last`, both included.
+struct StepRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+
+  bool operator==(const StepRange&) const = default;
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("first", records.first...);
+    visit("last", records.last...);
+  }
+};
+
 struct StreamInfo {
   std::string name;
   std::string uuid;
@@ -228,6 +242,9 @@ struct StreamInfo {
   /// By first step, 256 at most; steps before the first of them are of epoch 1. Steps of an epoch that a later one
   /// begins before or at were withdrawn.
   std::vector<EpochStart> epochs;
+  /// In ascending order, 256 at most: steps of which bytes went with a server of the reservation, until retention would
+  /// have dropped them. A kept step in one of the ranges is none of them.
+  std::vector<StepRange> lost;
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -253,6 +270,7 @@ struct StreamInfo {
     visit("consumers", records.consumers...);
     visit("waits", records.waits...);
     visit("epochs", records.epochs...);
+    visit("lost", records.lost...);
   }
 };
 

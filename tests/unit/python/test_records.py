@@ -89,6 +89,7 @@ def stream_info() -> forebay.StreamInfo:
         consumers=(forebay.ConsumerInfo("render", 2, 2, True, 99),),
         waits=(forebay.StreamWait(forebay.WaitKind.SPACE, "rank 0, process 7", 7, "4 KiB of space", 1),),
         epochs=(forebay.EpochStart(2, 5),),
+        lost=(forebay.StepRange(0, 0), forebay.StepRange(2, 3)),
     )
 
 
@@ -102,6 +103,7 @@ def test_record_becomes_json() -> None:
         {"name": "render", "position": 2, "lag_steps": 2, "connected": True, "holder_pid": 99}
     ]
     assert plain["epochs"] == [{"epoch": 2, "first_step": 5}]
+    assert plain["lost"] == [{"first": 0, "last": 0}, {"first": 2, "last": 3}]
     assert plain["waits"] == [
         {"kind": "space", "who": "rank 0, process 7", "pid": 7, "waits_for": "4 KiB of space", "since_ns": 1}
     ]

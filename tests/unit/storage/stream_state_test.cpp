@@ -614,6 +614,64 @@ TEST(StreamState, lost_steps_are_kept_no_longer_and_stay_known_as_lost) {
   EXPECT_TRUE(again.retired.at({2, 3}).lost);
 }
 
+journal::StepsLostT steps_lost(std::initializer_list<std::uint64_t> numbers, std::uint32_t epoch = 1) {
+  journal::StepsLostT record;
+  for (const std::uint64_t number : numbers) record.steps.emplace_back(epoch, number);
+  return record;
+}
+
+TEST(StreamState, lost_steps_are_remembered_until_they_would_have_been_dropped) {
+  StreamState state = state_with_steps(10);
+  ASSERT_TRUE(state.apply(steps_lost({2, 3, 7})));
+  ASSERT_TRUE(state.apply(steps_lost({1})));
+  const std::vector<LostSteps> all{{1, 1}, {2, 3}, {7, 7}};
+  EXPECT_EQ(state.lost, all);
+  EXPECT_TRUE(state.is_lost(3));
+  EXPECT_FALSE(state.is_lost(4));
+  state.retire_done(1, 2);
+  state = state_from_checkpoint(state);
+  EXPECT_EQ(state.lost, all);
+  state.check();
+  ASSERT_TRUE(state.apply(dropped({{4, 8}})));
+  EXPECT_EQ(state.lost, all) << "an earlier step is kept";
+  ASSERT_TRUE(state.apply(dropped({{0, 0}})));
+  EXPECT_EQ(state.lost, all) << "no later step was dropped";
+  ASSERT_TRUE(state.apply(step_committed(state)));
+  ASSERT_TRUE(state.apply(steps_lost({10})));
+  ASSERT_TRUE(state.apply(dropped({{9, 9}})));
+  EXPECT_EQ(state.lost, (std::vector<LostSteps>{{10, 10}})) << "the newest was not to be dropped yet";
+  ASSERT_TRUE(state.apply(withdrawn(10, 2)));
+  EXPECT_TRUE(state.lost.empty());
+  state.check();
+}
+
+TEST(StreamState, a_precious_step_that_was_lost_is_remembered_until_it_is_withdrawn) {
+  StreamState state = state_with_steps(6);
+  journal::PreciousSetT precious;
+  precious.steps = {1, 2, 3};
+  precious.precious = true;
+  ASSERT_TRUE(state.apply(precious));
+  ASSERT_TRUE(state.apply(steps_lost({0, 1, 2, 3})));
+  ASSERT_TRUE(state.apply(dropped({{4, 5}})));
+  EXPECT_EQ(state.lost, (std::vector<LostSteps>{{1, 3, true}}));
+  EXPECT_EQ(state_from_checkpoint(state).lost, state.lost);
+  ASSERT_TRUE(state.apply(withdrawn(3, 2)));
+  EXPECT_EQ(state.lost, (std::vector<LostSteps>{{1, 2, true}}));
+  state.check();
+}
+
+TEST(StreamState, more_lost_steps_than_it_can_name_make_its_oldest_ranges_one) {
+  StreamState state = state_with_steps(600);
+  for (std::uint64_t number = 1; number < 600; number += 2) ASSERT_TRUE(state.apply(steps_lost({number})));
+  EXPECT_EQ(state.lost.size(), 256U);
+  state.check();
+  for (std::uint64_t number = 0; number < 600; ++number) EXPECT_EQ(state.is_lost(number), number % 2 == 1) << number;
+  ASSERT_TRUE(state.apply(steps_lost({2})));
+  EXPECT_EQ(state.lost.size(), 256U);
+  EXPECT_TRUE(state.is_lost(2));
+  state.check();
+}
+
 TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   StreamState state = state_with_steps(5, 2);
   ASSERT_TRUE(state.apply(cursor_moved("render", 1, 2)));
@@ -673,6 +731,10 @@ TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   refuse("a withdrawn step of an epoch that lasts", [](auto& r) { r.retired[0]->committed->epoch = 2; });
   refuse("a step withdrawn twice", [](auto& r) { r.retired[1]->committed->step = r.retired[0]->committed->step; });
   refuse("a withdrawn step without its commit", [](auto& r) { r.retired[1]->committed.reset(); });
+  refuse("a lost step to come", [](auto& r) { r.lost = {journal::LostSteps(2, 3, false)}; });
+  refuse("lost steps backwards", [](auto& r) { r.lost = {journal::LostSteps(2, 1, false)}; });
+  refuse("a step lost twice",
+         [](auto& r) { r.lost = {journal::LostSteps(0, 1, false), journal::LostSteps(1, 2, false)}; });
 }
 
 }  // namespace

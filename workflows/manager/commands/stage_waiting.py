@@ -21,6 +21,8 @@ __all__ = ["await_stage", "stage_title"]
 
 Json = dict[str, Any]
 
+_NUMBERS_SHOWN_MAX = 10
+
 
 class _StageFailedError(ForebayError, RuntimeError):
     """What a stage told of its failure."""
@@ -117,7 +119,7 @@ def _result_text(row: StageStatus) -> str:
     assert result is not None
     if row.job["kind"] == "steps":
         kept = f", {_length(result, 'kept')} were there already" if result["kept"] else ""
-        lost = f", {_length(result, 'lost')} were gone" if result["lost"] else ""
+        lost = f", {_length(result, 'lost')} were gone ({_numbers(result, 'lost')})" if result["lost"] else ""
         count = _length(result, "staged")
         return f"{count} step{'' if count == 1 else 's'} staged out{kept}{lost}; receipt: {result['receipt']}"
     kept = f", {result['kept']} were there already" if result["kept"] else ""
@@ -130,6 +132,12 @@ def _result_text(row: StageStatus) -> str:
         )
     copied = f"{result['copied']} file{'' if result['copied'] == 1 else 's'} copied"
     return f"{copied}{kept}; receipt: forebay receipt {row.id}"
+
+
+def _numbers(result: Json, name: str) -> str:
+    """The first of a list of numbers."""
+    more = _length(result, name) - _NUMBERS_SHOWN_MAX
+    return ", ".join(map(str, result[name][:_NUMBERS_SHOWN_MAX])) + (f" and {more} more" if more > 0 else "")
 
 
 def _length(result: Json, name: str) -> int:
