@@ -245,10 +245,12 @@ void WriterEngine::begin(bool implicit) {
   }
   if (!step) {
     if (cancelled(step.error()) && !implicit) return;
+    begin_failed_ = true;
     note(step.error());
     throw_error(step.error(), doing("BeginStep of"));
   }
   in_step_ = stepped_ = true;
+  begin_failed_ = false;
   implicit_step_ = implicit;
   incomplete_.clear();
   handled_before_ = HandledException::now();
@@ -407,7 +409,8 @@ void WriterEngine::DoClose(int) {
   const bool failing =
       std::uncaught_exceptions() > thrown_before_ || (handled.is_there() && !handled.is_same(handled_before_));
   if (in_step_ && (implicit_step_ || !failing) && broken_.empty()) EndStep();
-  const bool whole = !in_step_ && broken_.empty();
+  // Nor is a stream whole if what ends the program is that its next step could not begin.
+  const bool whole = !in_step_ && broken_.empty() && !(begin_failed_ && failing);
   if (!whole && failing) writer_->note_failure(handled.text());
   Result<void> result;
   {

@@ -90,6 +90,7 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   bool ignores_operators_ = false;
   bool told_operators_ = false;
   bool in_step_ = false;
+  bool begin_failed_ = false;  // the last one
   // What was going wrong already when the step began: it has nothing to do with the step.
   HandledException handled_before_;
   int thrown_before_ = 0;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import adios2
@@ -181,6 +182,28 @@ def test_adios2_programs_tell_the_three_apart(reservation: str, end: str, capfd:
     adios2.Stream(io, "flow", "a").close()
     (told,) = (line for line in capfd.readouterr().err.splitlines() if "continues" in line)
     assert told == (f"Forebay: stream {address} continues; the group that wrote it before was interrupted: {text}")
+
+
+def test_a_stream_is_not_whole_where_no_step_could_begin_any_more(reservation: str) -> None:
+    """Also where ADIOS2's own `with` closes it on the way out."""
+    address = f"{reservation}/flow"
+    fill = """
+        import numpy
+        with stream:
+            while True:
+                stream.begin_step()
+                stream.write("T", numpy.zeros(1 << 20), (1 << 20,), (0,), (1 << 20,))
+                stream.end_step()
+    """
+    with PythonProcess(ADIOS2 + textwrap.indent(textwrap.dedent(fill), "    "), address) as process:
+        assert process.line() == "written"
+        process.tell()
+        process.finish()
+    with forebay.Admin() as admin:
+        info = admin.stream(address)
+    assert info.status == forebay.StreamStatus.INTERRUPTED
+    assert "an exception ended it" in info.status_text
+    assert "Forebay, BeginStep of stream" in info.status_text
 
 
 def test_forked_child_that_exits_says_nothing_for_its_parent(reservation: str, tmp_path: Path) -> None:
