@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from forebay.errors import ForebayError, NoSpaceError, NotFoundError, PermissionDeniedError, UnsupportedError
+from forebay.errors import ForebayError, NotFoundError, PermissionDeniedError, UnsupportedError
 from forebay.manager.records import (
     JobMount,
     JobRow,
@@ -32,7 +31,6 @@ from forebay.workflows.files.driver_checks import STAGES_NODE
 from forebay.workflows.files.namespaces import make_namespaces
 from forebay.workflows.files.node_mounts import Wanted
 from forebay.workflows.files.pool_engines import PoolEngines
-from forebay.workflows.manager.core.access import is_administrator
 from forebay.workflows.manager.core.database.database import Database
 from forebay.workflows.manager.core.database.job_node_table import JobNodeRow, JobNodeState, JobNodeTable
 from forebay.workflows.manager.core.database.job_table import JobTable
@@ -40,6 +38,7 @@ from forebay.workflows.manager.core.name_turns import NameTurns
 from forebay.workflows.manager.core.pools.placement import Reach
 from forebay.workflows.manager.core.pools.server_name import server_name
 from forebay.workflows.manager.core.reservations.reservations import Reservations
+from forebay.workflows.slurm.shown_places import ShownPlaces
 
 __all__ = ["JobFiles"]
 
@@ -47,8 +46,6 @@ _log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 3
 _REASON_CHARACTERS_MAX = 200
-#: The last of so many parts of a server's places is for users who have none.
-_PARTS_OF_PLACES = 4
 _BEFORE_RUN = (JobState.SETUP, JobState.DATA_IN, JobState.PRE_RUN)
 
 
@@ -69,8 +66,7 @@ class JobFiles:
         self.engines = engines
         self._staged: dict[str, set[int]] = {}  # by reservations that stages mount here, whose; changed in their turns
         self._turns = NameTurns()
-        self._places = threading.Lock()  # Guards what follows, and is held while places are counted.
-        self._opening: dict[str, int] = {}  # users for whom reservations are being opened, by their uuids
+        self._places = None if engines is None else ShownPlaces(engines, database, self._uses)
 
     def are_shown(self, reservation: str) -> bool:
         """The reservation's pool has a driver, which shows its files on the nodes of jobs."""
@@ -204,44 +200,16 @@ class JobFiles:
                 for node, mount in mounts.items():
                     self._table.open(job.id, info.id, node, mount.source, mount.port, info.files_path)
 
-    @contextlib.contextmanager
-    def _place(self, uid: int, name: str) -> Iterator[None]:
-        """A place among the reservations that its server shows, while its files are opened for this user's job or
-        stage. Whoever has the turn of the reservation calls.
-        """
+    def _place(self, uid: int, name: str) -> contextlib.AbstractContextManager[None]:
+        """Held while its files are opened for this user's job or stage. Who has the turn of the reservation calls."""
         row = self._database.reservation(name)
-        if row is None or self._driver_of(row) != "nfs":
-            yield
-            return
-        with self._places:
-            self._check_place(uid, row)
-            self._opening[row.id] = uid
-        try:
-            yield
-        finally:
-            with self._places:
-                self._opening.pop(row.id, None)
-
-    def _check_place(self, uid: int, row: ReservationRow) -> None:
-        assert self.engines is not None
-        if is_administrator(uid):
-            return
-        shown = {*self.engines.reservations(), *self._opening}
-        if row.id in shown:
-            return
-        there = [other.id for other in self._database.reservations_of_ids(shown) if other.server == row.server]
-        kept = self.engines.places // _PARTS_OF_PLACES
-        if self.engines.places - len(there) > kept or not any(self._uses(uid, other) for other in there):
-            return
-        raise NoSpaceError(
-            f"{len(there)} reservations are shown to nodes, and the {kept} places that are left are for users who have "
-            "none; run again when other jobs and stages of yours have ended",
-            f"reservation {row.name}",
-        )
+        if row is None or self._driver_of(row) != "nfs" or self._places is None:
+            return contextlib.nullcontext()
+        return self._places.taken(uid, row)
 
     def _uses(self, uid: int, reservation_id: str) -> bool:
         """A job or a stage of the user has it shown."""
-        if self._opening.get(reservation_id) == uid or uid in self._staged.get(reservation_id, ()):
+        if uid in self._staged.get(reservation_id, ()):
             return True
         in_use = [row for row in self._table.of_reservation(reservation_id) if self._is_in_use(row)]
         return any((job := self._jobs.numbered(row.job_id)) is not None and job.owner_uid == uid for row in in_use)
