@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -22,6 +23,7 @@ from forebay.errors import (
     PermissionDeniedError,
     ProtocolError,
 )
+from forebay.workflows.files.juicefs import relay as relay_module
 from forebay.workflows.files.juicefs.door import listener
 from forebay.workflows.files.juicefs.forwarder import Forwarder
 from forebay.workflows.files.juicefs.gate import Gate
@@ -229,6 +231,46 @@ def test_an_owner_that_takes_nothing_is_ended_as_others_are(thread: ThreadPoolEx
     sent.result()  # what it sends is read, and dropped
     ends.far.close()
     ended.result()
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        there = socket.create_connection(listener.getsockname(), seconds(20))
+        return there, listener.accept()[0]
+
+
+def test_bytes_pass_over_a_network_also_out_of_band(thread: ThreadPoolExecutor) -> None:
+    (near, left), (right, far) = tcp_pair(), socket.socketpair()
+    far.settimeout(seconds(20))
+    assert Relay().add(left, right, 1)
+    text = random.Random(TEST_SEED).randbytes(5 << 20)
+
+    def send() -> None:
+        near.sendall(text)
+        near.send(b"!", socket.MSG_OOB)  # which may count as a part of the stream
+        say_and_end(near, text[::-1])
+
+    sent = thread.submit(send)
+    assert everything(far) in (text + text[::-1], text + b"!" + text[::-1])
+    sent.result()
+    far.close()
+
+
+def test_a_pair_ends_alone_where_no_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = Relay()
+    full, other = Ends(relay, 7), Ends(relay, 8)
+
+    class NoPipe:
+        def __init__(self) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(relay_module, "_Pipe", NoPipe)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        full.far.sendall(bytes(64 << 20))  # the near side does not take it
+    full.far.close()
+    wait_for(lambda: relay.count(7) == 0, "its end")
+    other.near.sendall(b"on")
+    assert other.far.recv(2) == b"on"
 
 
 def test_pairs_that_are_over_are_forgotten() -> None:

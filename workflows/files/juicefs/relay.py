@@ -8,6 +8,7 @@ ended, the far side is told so and is listened to until it ends, too: then nobod
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import select
@@ -20,9 +21,51 @@ from forebay.errors import DeadlineExceededError
 
 __all__ = ["Relay", "allow_many_connections"]
 
-_BUFFER_BYTES = 256 << 10
+_PIPE_BYTES = 1 << 20
+_PIECE_BYTES = 4096  # what each pipe holds
+_SPLICE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+#: So many that are not needed now are kept for who does not take all at once.
+_SPARE_MAX = 8
 _NOT_REGISTERED = -1
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
+
+
+class _Pipe:
+    """Bytes on their way from one socket to another: they stay in the kernel, and are not copied."""
+
+    def __init__(self) -> None:
+        self._out, self._in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        with contextlib.suppress(OSError):  # then it holds less
+            fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self.count = 0  #: bytes in it
+
+    def take(self, source: socket.socket) -> int:
+        """Takes what has come from the socket, into the empty pipe. How much; 0: nothing more comes. BlockingIOError if
+        nothing is there.
+        """
+        self.count = 0
+        with contextlib.suppress(BlockingIOError):
+            self.count = os.splice(source.fileno(), self._in, _PIPE_BYTES, flags=_SPLICE)
+        if not self.count:
+            # At a byte that is out of band splice goes on no more, although there is something to read.
+            self.count = os.write(self._in, source.recv(_PIECE_BYTES))
+        return self.count
+
+    def give(self, target: socket.socket) -> None:
+        """Gives the socket what it takes now."""
+        with contextlib.suppress(BlockingIOError):
+            while self.count and (given := os.splice(self._out, target.fileno(), self.count, flags=_SPLICE)):
+                self.count -= given
+
+    def empty(self) -> None:
+        """What is in it is lost."""
+        while self.count:
+            self.count -= len(os.read(self._out, self.count))
+
+    def close(self) -> None:
+        """Likewise, and so is the pipe."""
+        os.close(self._out)
+        os.close(self._in)
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +74,7 @@ class _Side:
     other: _Side | None = None
     owner: int = 0
     is_near: bool = False
-    waiting: bytes = b""  #: what this side has not taken yet; while there is some, the other side is not read
+    waiting: _Pipe | None = None  #: what this side has not taken yet; while there is some, the other side is not read
     ended: bool = False  #: nothing more comes from it
     told: bool = False  #: it knows that nothing more comes
     closed: bool = False
@@ -48,14 +91,15 @@ class Relay:
     """Usable from several threads; its own one starts at once."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # guards all below but the buffer, which is the thread's
+        self._changed = threading.Condition()  # guards all below
         self._owners: dict[int, _Owner] = {}
         self._sides: dict[int, _Side] = {}
         self._closed: list[socket.socket] = []  # their numbers must mean nothing else while events are served
         self._poll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll.register(self._wake, select.EPOLLIN)
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._pipe = _Pipe()  # empty while nobody is served
+        self._spare: list[_Pipe] = []
         threading.Thread(target=self._run, daemon=True, name="relay").start()
 
     def add(self, near: socket.socket, far: socket.socket, owner: int) -> bool:
@@ -116,7 +160,7 @@ class Relay:
 
     def _serve(self, side: _Side, events: int) -> None:
         assert side.other is not None
-        if events & select.EPOLLOUT:
+        if events & select.EPOLLOUT and side.waiting is not None:
             self._send(side, side.waiting)
         if events & (select.EPOLLIN | _BROKEN) and not side.closed and not side.ended and not side.other.waiting:
             self._receive(side)
@@ -131,38 +175,52 @@ class Relay:
     def _receive(self, side: _Side) -> None:
         assert side.other is not None
         try:
-            count = side.socket.recv_into(self._buffer)
+            count = self._pipe.take(side.socket)
         except BlockingIOError:
             return
         except OSError:
             self._is_gone(side)
             return
         if side.other.closed:
+            self._pipe.empty()  # nobody wants it
             if not count:
                 self._is_gone(side)
-            return  # nobody wants it
+            return
         if count:
-            self._send(side.other, self._buffer[:count])
+            self._send(side.other, self._pipe)
             return
         side.ended = True
         self._watch(side)
         self._tell(side.other)
 
-    def _send(self, side: _Side, text: bytes | memoryview) -> None:
+    def _send(self, side: _Side, pipe: _Pipe) -> None:
         """What it does not take now it gets later."""
         assert side.other is not None
         try:
-            sent = side.socket.send(text)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
+            pipe.give(side.socket)
+            if pipe.count and pipe is self._pipe:
+                side.waiting, self._pipe = pipe, self._spare.pop() if self._spare else _Pipe()
+        except OSError:  # it is gone, or no descriptors are left
+            self._pipe.empty()
             self._is_gone(side)
             return
-        side.waiting = bytes(text[sent:])
+        if not pipe.count and pipe is side.waiting:
+            self._drop(side)
         self._watch(side)
         self._watch(side.other)
         if side.other.ended:
             self._tell(side)
+
+    def _drop(self, side: _Side) -> None:
+        """What it has not taken, if there is something."""
+        if (pipe := side.waiting) is None:
+            return
+        side.waiting = None
+        if len(self._spare) < _SPARE_MAX:
+            pipe.empty()
+            self._spare.append(pipe)
+        else:
+            pipe.close()
 
     def _tell(self, side: _Side) -> None:
         """That nothing more comes, once it has all. A near side needs no more than that: the pair is over."""
@@ -197,7 +255,7 @@ class Relay:
         assert far is not None
         self._close(side)
         if not far.closed:
-            far.waiting = b""
+            self._drop(far)
             far.told = True
             with contextlib.suppress(OSError):
                 far.socket.shutdown(socket.SHUT_WR)
@@ -208,7 +266,7 @@ class Relay:
         if side.closed:
             return
         side.closed = True
-        side.waiting = b""
+        self._drop(side)
         if side.mask != _NOT_REGISTERED:
             self._poll.unregister(side.socket)
         del self._sides[side.socket.fileno()]
@@ -232,6 +290,8 @@ class Relay:
 
 
 def allow_many_connections() -> None:
-    """Each pair takes two descriptors: as many as the system lets this process have."""
+    """Each pair takes two descriptors, and two more where a side does not take all at once: as many as the system lets
+    this process have.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
