@@ -83,7 +83,7 @@ def test_files_have_a_capacity_of_their_own(admin: forebay.Admin) -> None:
     assert (admin.reservation("both").files_used_bytes or 0) >= 1 << 20
     assert admin.reservation("both", count_files=False).files_used_bytes is None
     admin.create("other", "64MiB", files="16MiB")
-    assert [info.files_used_bytes for info in admin.reservations(count_files=False)] == [None, None]
+    assert {info.files_used_bytes for info in admin.reservations(count_files=False)} == {None}
     [other] = admin.reservations(names=["other", "nobody's"])
     assert (other.name, other.files_used_bytes) == ("other", 0)
     assert admin.reservations(names=[]) == []
