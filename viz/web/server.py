@@ -33,6 +33,7 @@ from forebay.visible_text import visible
 from forebay.viz.scenes.description import SceneDescription
 from forebay.viz.scenes.picture import ScenePicture
 from forebay.viz.web.live_steps import LiveSteps
+from forebay.viz.web.own_connections import keep_own
 
 __all__ = ["serve"]
 
@@ -80,7 +81,7 @@ def serve(
     return 0
 
 
-def _refuse_what_is_no_websocket(server: Any, **_: Any) -> None:
+def _refuse_what_is_no_websocket(server: Any) -> None:
     """wslink keeps what asks for its websocket and is none, and cannot end then."""
 
     async def refuse(request: web.Request, handler: Callable[..., Any]) -> Any:
@@ -106,6 +107,7 @@ class _Viewer:
         self._interactor.SetRenderWindow(self._picture.window)
         self._interactor.SetInteractorStyle(vtkInteractorStyleTrackballCamera())
         self._server: Any = get_server(f"forebay-{secrets.token_hex(4)}", client_type="vue3")
+        self._web_server: Any = None  # of wslink, once it is bound
         self._changed: asyncio.Event | None = None
         self._live: LiveSteps | None = None
         # The loop keeps weak references only, and a task that nobody holds may vanish.
@@ -119,7 +121,7 @@ class _Viewer:
         state.oldest, state.newest, state.step = info.oldest, info.committed, info.committed
         state.live, state.now, state.message = True, "", ""
         state.change("step", "live")(self._chosen)
-        self._server.controller.on_server_bind.add(_refuse_what_is_no_websocket)
+        self._server.controller.on_server_bind.add(self._bound)
         self._server.controller.on_server_ready.add(self._ready)
         self._server.controller.on_server_exited.add(self._finish)
         self._show(info.committed)
@@ -164,7 +166,12 @@ class _Viewer:
                 area = rca.RemoteControlledArea(name="scene", display="image", style="width: 100%; height: 100%")
                 self._view = area.create_view_handler(self._picture.window, encoder="jpeg")
 
+    def _bound(self, server: Any, **_: Any) -> None:
+        self._web_server = server
+        _refuse_what_is_no_websocket(server)
+
     def _ready(self, **_: Any) -> None:
+        keep_own(self._web_server.runner.server)
         loop = asyncio.get_running_loop()
         changed = self._changed = asyncio.Event()
         self._live = LiveSteps(self._stream, lambda: loop.call_soon_threadsafe(changed.set), self._on_notice)
