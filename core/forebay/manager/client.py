@@ -9,6 +9,7 @@ import io
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -446,9 +447,11 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.settimeout(_TIMEOUT_SECONDS)
+            # The kernel waits where the queue of connections is full. With a timeout of Python's it would be an error.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT_SECONDS), 0))
             with short_path(self._path) as path:
                 connection.connect(path)
+            connection.settimeout(_TIMEOUT_SECONDS)
         except OSError:
             connection.close()
             raise

@@ -6,12 +6,16 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forebay.errors import ForebayError
 from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
 from forebay.workflows.manager.http.manager_socket import ManagerSocket
 
 
@@ -48,3 +52,28 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no socket"):
         ManagerSocket(Instance(tmp_path))
     assert (tmp_path / "manager.sock").read_text() == "a user's"
+
+
+def test_a_client_waits_where_the_queue_of_connections_is_full(tmp_path: Path) -> None:
+    """Others who connect again and again fill it."""
+    with ExitStack() as all_of_them:
+        manager = all_of_them.enter_context(socket.socket(socket.AF_UNIX))
+        manager.bind(str(tmp_path / "manager.sock"))
+        manager.listen(0)
+        (tmp_path / "manager-endpoint").write_text(f"{tmp_path}/manager.sock\n")
+        with pytest.raises(BlockingIOError):
+            while True:
+                other = all_of_them.enter_context(socket.socket(socket.AF_UNIX))
+                other.setblocking(False)
+                other.connect(str(tmp_path / "manager.sock"))
+        asking = all_of_them.enter_context(ThreadPoolExecutor()).submit(ManagerClient(Instance(tmp_path)).health)
+        with pytest.raises(TimeoutError):
+            asking.exception(0.2)
+        asked = b""
+        while not asked.startswith(b"GET /health"):
+            connection = all_of_them.enter_context(manager.accept()[0])
+            connection.settimeout(0.1)
+            with suppress(TimeoutError):
+                asked = connection.recv(1 << 16)
+        connection.shutdown(socket.SHUT_RDWR)
+        assert isinstance(asking.exception(), ForebayError)
