@@ -70,7 +70,7 @@ from forebay.workflows.manager.http.api import build_api
 from forebay.workflows.manager.http.attachment_routes import build_attachment_router
 from forebay.workflows.manager.http.instance_routes import build_instance_router
 from forebay.workflows.manager.http.job_routes import build_job_router
-from forebay.workflows.manager.http.manager_socket import ManagerSocket
+from forebay.workflows.manager.http.manager_socket import QUEUE_LENGTH, ManagerSocket
 from forebay.workflows.manager.http.peer import PeerProtocol
 from forebay.workflows.manager.http.pool_routes import build_pool_router
 from forebay.workflows.manager.http.receipt_routes import build_receipt_router
@@ -95,6 +95,8 @@ _WATCH_INTERVAL_SECONDS = 1.0
 _MOUNT_SECONDS_MAX = 30.0
 #: More than requests have places, so that none waits for a thread.
 _THREADS = 128
+#: In a round of the loop: to accept a connection costs as much as a request. asyncio calls it the listener's backlog.
+_ACCEPTED_AT_ONCE = 4
 
 
 class _LogFormatter(logging.Formatter):
@@ -107,6 +109,11 @@ class _LogFormatter(logging.Formatter):
 class _Server(uvicorn.Server):
     """Leaves signals to us: uvicorn raises them again after a clean end."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(QUEUE_LENGTH)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -117,7 +124,9 @@ class _Server(uvicorn.Server):
         def protocol() -> asyncio.Protocol:
             return PeerProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        self.servers.append(await asyncio.get_running_loop().create_server(protocol, sock=listener))
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(protocol, sock=listener, backlog=_ACCEPTED_AT_ONCE))
+        listener.listen(QUEUE_LENGTH)
 
 
 def main() -> int:
@@ -160,7 +169,13 @@ async def _serve(
     supervisor = StageSupervisor(database, instance.root, StageSettings.from_configuration(tables, configuration))
     reservations = Reservations(database, servers, PoolSettings.from_configuration(tables, configuration))
     settings = uvicorn.Config(
-        "", http=PeerProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
+        "",
+        http=PeerProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        backlog=_ACCEPTED_AT_ONCE,
     )
     server = _Server(settings)
     slow_calls = SlowCalls()

@@ -14,11 +14,12 @@ from forebay.instance import Instance
 from forebay.manager.unix_path import short_path
 from forebay.workflows.staging.publication import write_whole
 
-__all__ = ["ManagerSocket"]
+__all__ = ["QUEUE_LENGTH", "ManagerSocket"]
 
 #: The root's file system knows no sockets, or has no room for one.
 _NOT_THERE = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSPC, errno.EDQUOT)
-_QUEUE_LENGTH = 128
+#: Of those that have connected and are not accepted yet.
+QUEUE_LENGTH = 128
 
 
 class ManagerSocket:
@@ -68,7 +69,7 @@ class ManagerSocket:
                 listener.bind(path)
             # Whoever connects is known by the kernel; what they may do is decided for each request.
             hidden.chmod(0o666)
-            listener.listen(_QUEUE_LENGTH)
+            listener.listen(QUEUE_LENGTH)
             self._status = hidden.lstat()
             hidden.rename(self.path)
         except BaseException:
