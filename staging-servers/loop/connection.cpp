@@ -177,7 +177,7 @@ void Connection::abandon() {
 void Connection::close(const std::string& reason) {
   if (closing_) return;
   abandon();
-  loop_.post([this, reason] {
+  loop_.post_in_turns([this, reason] {
     if (session_) session_->closed(reason);
     host_.remove(*this);
   });

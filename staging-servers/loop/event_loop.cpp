@@ -9,11 +9,19 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/system_error.h"
 
 namespace forebay::server {
+namespace {
+
+constexpr std::int64_t turn_time_ns = 2 * ns_per_ms;
+/// As many as connections that are accepted in a turn: what ends does not pile up.
+constexpr int tasks_min = 64;
+
+}  // namespace
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   Descriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -78,9 +86,16 @@ void EventLoop::post(Task task) {
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
+void EventLoop::post_in_turns(Task task) {
+  check_thread();
+  in_turns_.push_back(std::move(task));
+}
+
 int EventLoop::wait(std::span<epoll_event> events) {
   std::int64_t timeout_ms = -1;
-  if (!timers_.empty()) {
+  if (!in_turns_.empty()) {
+    timeout_ms = 0;
+  } else if (!timers_.empty()) {
     const std::int64_t left_ns = timers_.begin()->first.first - monotonic_ns();
     timeout_ms = std::clamp<std::int64_t>(left_ns / 1'000'000, 0, std::numeric_limits<int>::max());
     if (timeout_ms == 0 && left_ns > 0) {
@@ -103,12 +118,26 @@ void EventLoop::run_due_timers() {
 }
 
 void EventLoop::run_posted() {
+  run_tasks();
+  for (const Task& task : std::exchange(in_turns_, {})) task();
+}
+
+void EventLoop::run_tasks() {
   std::vector<Task> tasks;
   {
     const std::lock_guard lock(posted_mutex_);
     tasks.swap(posted_);
   }
   for (Task& task : tasks) task();
+}
+
+void EventLoop::run_in_turns() {
+  const std::int64_t until_ns = monotonic_ns() + turn_time_ns;
+  for (int done = 0; !in_turns_.empty() && (done < tasks_min || monotonic_ns() < until_ns); ++done) {
+    const Task task = std::move(in_turns_.front());
+    in_turns_.pop_front();
+    task();
+  }
 }
 
 void EventLoop::run() {
@@ -126,7 +155,8 @@ void EventLoop::run() {
       const std::shared_ptr<Handler> handler = found->second;
       (*handler)(events[static_cast<std::size_t>(i)].events);
     }
-    run_posted();
+    run_tasks();
+    run_in_turns();
     run_due_timers();
     if (after_turn_) after_turn_();
   }

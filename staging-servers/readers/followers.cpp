@@ -47,7 +47,7 @@ Followers::Followers(FollowedStream& stream, const storage::StreamState& state, 
       registry_(registry),
       pins_(stream, state, space, registry),
       cursors_(stream, state),
-      sharing_(state, readers_),
+      sharing_(state),
       next_steps_(state, sharing_,
                   [this](const journal::StepCommittedT& step) {
                     return absence_of(space_.segments().others(), step, state_.durable_next);
@@ -58,6 +58,7 @@ Followers::Followers(FollowedStream& stream, const storage::StreamState& state, 
 
 Followers::~Followers() {
   registry_.remove(*this);
+  registry_.serving().forget(*this);
   if (deferred_) loop_.cancel(*deferred_);
 }
 
@@ -118,7 +119,7 @@ Result<void> Followers::join(Follower& reader) {
                             (cursor == state_.cursors.end() || cursor->second.position != passed);
   if (moves_cursor) RETURN_IF_ERROR(cursors_.set(reader.consumer, passed));
   if (holds_name) cursors_.hold(reader);
-  if (shares) sharing_.begin(reader);
+  if (reader.follow) sharing_.begin(reader);
   reader.told_status = state_.status;
   readers_.emplace(reader.number, &reader);
   if (moves_cursor) stream_.what_may_go_changed();
@@ -141,6 +142,7 @@ void Followers::stop_following(Follower& reader) {
 
 void Followers::leave(Follower& reader) {
   if (readers_.erase(reader.number) == 0) return;
+  end_answering(reader);
   stop_following(reader);
   serve_all();
 }
@@ -157,6 +159,9 @@ void Followers::detach(ReaderSession& session, bool holds_on) {
 }
 
 void Followers::removed() {
+  left_ = 0;
+  answering_.clear();
+  registry_.serving().forget(*this);
   for (const auto& [number, reader] : std::exchange(readers_, {})) reader->stream_removed();
   for (const auto& [number, session] : std::exchange(sessions_, {})) {
     pins_.forget(*session);
@@ -266,9 +271,33 @@ void Followers::serve(Follower& reader) {
 void Followers::serve_all() {
   if (deferred_) loop_.cancel(*deferred_);
   deferred_.reset();
-  // Serving does not change the set, but what it calls may close connections later: work on a copy.
-  const auto readers = readers_;
-  for (const auto& [number, reader] : readers) serve(*reader);
+  const bool held_steps = std::exchange(left_, readers_.size()) > 0;
+  if (!serve_slice() || held_steps) registry_.serving().go_on(*this);
+}
+
+bool Followers::serve_some() {
+  if (!serve_slice()) return false;
+  if (!is_serving()) stream_.what_may_go_changed();
+  return true;
+}
+
+bool Followers::serve_slice() {
+  ServingTurns::Slice slice(registry_.serving());
+  while (left_ > 0 && !readers_.empty()) {
+    auto next = readers_.upper_bound(last_served_);
+    if (next == readers_.end()) next = readers_.begin();
+    Follower& reader = *next->second;
+    if (reader.waits() && !slice.has_time()) return false;
+    last_served_ = reader.number;
+    --left_;
+    serve(reader);
+  }
+  left_ = 0;
+  return true;
+}
+
+void Followers::end_answering(const Follower& group) {
+  if (answering_.erase(&group) > 0 && !is_serving()) stream_.what_may_go_changed();
 }
 
 void Followers::serve_deferred() {

@@ -19,6 +19,7 @@
 #include "readers/followed_stream.h"
 #include "readers/follower.h"
 #include "readers/next_steps.h"
+#include "readers/serving_turns.h"
 #include "readers/step_pins.h"
 #include "readers/step_sharing.h"
 #include "readers/writer_waits.h"
@@ -38,12 +39,12 @@ struct ReaderLag {
   std::string reader;  ///< for people: its consumer's name, and its process or address
 };
 
-class Followers {
+class Followers final : private Serving {
  public:
   /// All of these outlive it.
   Followers(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space, EventLoop& loop,
             ReaderRegistry& registry);
-  ~Followers();
+  ~Followers() override;
   Followers(const Followers&) = delete;
   Followers& operator=(const Followers&) = delete;
 
@@ -76,8 +77,13 @@ class Followers {
 
   /// Answers the reader's outstanding wait if there is something to say.
   void serve(Follower& reader);
-  /// The same for all, after a commit or another change.
+  /// The same for all, after a commit or another change; of thousands, for some now and for others soon.
   void serve_all();
+  /// Some of those who wait have not got yet what is there for them. Once they have, what_may_go_changed() is called.
+  bool is_serving() const noexcept { return left_ > 0 || !answering_.empty(); }
+  /// Ranks of this group have not got yet what their turn has brought.
+  void begin_answering(const Follower& group) { answering_.insert(&group); }
+  void end_answering(const Follower& group);
   /// A new step: gives it to one reader that waits, each time to the next one in turn. Nobody gets a large one yet.
   void serve_first(std::uint64_t size_bytes);
   /// Gives it to all who wait still, a moment after the writers have been answered.
@@ -146,6 +152,9 @@ class Followers {
   std::uint64_t taken_limit(const Follower& reader) const;
   ReaderSession* find(std::uint64_t session) const;
   void serve_at(std::int64_t time_ns);
+  /// Serves as many as there is time for; false: some are left.
+  bool serve_slice();
+  bool serve_some() override;
   /// `step_left`: there is one that cannot be given now.
   bool answer_end(Follower& reader, bool step_left);
   bool answer_absence(Follower& reader, const NextStepFound& next);
@@ -165,6 +174,9 @@ class Followers {
   NextSteps next_steps_;
   WriterWaits writer_waits_;
   std::optional<EventLoop::TimerId> deferred_;
+  std::size_t left_ = 0;  ///< how many are yet to be served, from `last_served_` on
+  std::uint64_t last_served_ = 0;
+  std::set<const Follower*> answering_;
 };
 
 }  // namespace forebay::server

@@ -25,6 +25,7 @@ constexpr std::size_t missing_listed_max = 16;
 
 ReaderGroup::~ReaderGroup() {
   registry_.give_back_number(number);
+  registry_.serving().forget(*this);
   for (auto* timer : {&forming_timer_, &absent_timer_, &late_timer_, &not_ready_timer_}) cancel(*timer);
 }
 
@@ -97,7 +98,7 @@ Result<void> ReaderGroup::ask(ReaderSession& session, std::uint32_t request, con
     if (decided.error().where.empty()) decided.error().where = where();
     return fail(std::move(decided.error()));
   }
-  if (*decided == GroupTurns::Asked::answered) return repeat_answer(member, request);
+  if (*decided == GroupTurns::Asked::answered) return give_answer(member, request, brought_now());
   member.wait_request = request;
   wait_since_ns = wall_clock_ns();
   if (turns_.is_complete()) {
@@ -129,33 +130,44 @@ void ReaderGroup::answer_not_ready() {
   tell(not_ready(followers_));
 }
 
-wire::StepEventT ReaderGroup::event_of_turn() const {
-  wire::StepEventT event;
-  event.turn = turns_.turn();
-  event.gone = turns_.gone();
-  return event;
+void ReaderGroup::decide(TurnAnswer decided, Brought brought) {
+  cancel(not_ready_timer_);
+  brought_ = std::move(brought);
+  const std::vector<std::uint32_t> ranks = turns_.decide(std::move(decided));
+  unanswered_.assign(ranks.begin(), ranks.end());
+  if (serve_some()) return;
+  followers_->begin_answering(*this);
+  registry_.serving().go_on(*this);
 }
 
-template <class Answer>
-void ReaderGroup::decide(TurnAnswer decided, Answer answer) {
-  cancel(not_ready_timer_);
-  for (const std::uint32_t rank : turns_.decide(std::move(decided))) {
-    Member& member = members_.at(rank);
-    answer(*member.session, *std::exchange(member.wait_request, std::nullopt));
+bool ReaderGroup::serve_some() {
+  const auto self = shared_from_this();
+  ServingTurns::Slice slice(registry_.serving());
+  if (!let_some_in(slice)) return false;
+  while (!unanswered_.empty()) {
+    if (!slice.has_time()) return false;
+    const auto found = members_.find(unanswered_.front());
+    unanswered_.pop_front();
+    // It may have gone meanwhile.
+    if (found == members_.end() || !found->second.wait_request) continue;
+    Member& member = found->second;
+    const std::uint32_t request = *std::exchange(member.wait_request, std::nullopt);
+    if (auto given = give_answer(member, request, brought_); !given)
+      member.session->connection().answer_failure(request, given.error());
     fail_point("server.turn.between_answers");
   }
+  if (followers_ != nullptr) followers_->end_answering(*this);
+  return true;
 }
 
 void ReaderGroup::give(const storage::StepState& step, bool rewound_before, std::uint64_t skipped_before) {
   TurnAnswer decided;
   decided.kind = NextStep::Kind::step;
   decided.step = {step.committed.epoch, step.committed.step};
-  decide(std::move(decided), [&](ReaderSession& session, std::uint32_t request) {
-    wire::StepEventT event = event_of_turn();
-    event.rewound = rewound_before;
-    event.skipped = skipped_before;
-    session.deliver(request, step, std::move(event));
-  });
+  Brought brought = brought_now();
+  brought.rewound = rewound_before;
+  brought.skipped = skipped_before;
+  decide(std::move(decided), std::move(brought));
 }
 
 void ReaderGroup::tell(wire::StepEventT event) {
@@ -163,25 +175,22 @@ void ReaderGroup::tell(wire::StepEventT event) {
   decided.kind = static_cast<NextStep::Kind>(event.kind);
   decided.status = static_cast<StreamStatus>(event.status);
   decided.text = event.text;
-  decide(std::move(decided), [&](ReaderSession& session, std::uint32_t request) {
-    event.turn = turns_.turn();
-    event.gone = turns_.gone();
-    session.connection().answer(protocol::MessageType::step_event, request, event);
-  });
+  decide(std::move(decided), brought_now());
 }
 
 void ReaderGroup::refuse(const Error& error) {
   TurnAnswer decided;
   decided.error = error.code;
   decided.text = error.what;
-  decide(std::move(decided),
-         [&](ReaderSession& session, std::uint32_t request) { session.connection().answer_failure(request, error); });
+  decide(std::move(decided), brought_now());
 }
 
-Result<void> ReaderGroup::repeat_answer(Member& member, std::uint32_t request) {
+Result<void> ReaderGroup::give_answer(Member& member, std::uint32_t request, const Brought& brought) {
   const TurnAnswer& answer = turns_.answer();
   if (!answer.kind) return fail(answer.error, answer.text, where());
-  wire::StepEventT event = event_of_turn();
+  wire::StepEventT event;
+  event.turn = turns_.turn();
+  event.gone = brought.gone;
   event.status = static_cast<std::uint8_t>(answer.status);
   event.text = answer.text;
   if (*answer.kind != NextStep::Kind::step) {
@@ -189,13 +198,15 @@ Result<void> ReaderGroup::repeat_answer(Member& member, std::uint32_t request) {
     member.session->connection().answer(protocol::MessageType::step_event, request, event);
     return {};
   }
+  event.rewound = brought.rewound;
+  event.skipped = brought.skipped;
   if (const storage::StepState* step = followers_->find_step(answer.step)) {
     member.session->deliver(request, *step, std::move(event));
     return {};
   }
   const Error gone{ErrorCode::step_gone,
-                   fmt::format("step {}, which other ranks of this reader group have, was dropped while the server was "
-                               "restarted; start all ranks anew",
+                   fmt::format("step {}, which other ranks of this reader group have, was dropped meanwhile; start all "
+                               "ranks anew",
                                answer.step.second),
                    where()};
   turns_.end(gone);
@@ -210,7 +221,8 @@ void ReaderGroup::let_go_of_held() {
 }
 
 void ReaderGroup::let_go_of_held(Member& member) {
-  if (const auto held = std::exchange(member.held, std::nullopt)) followers_->pins().release(*member.session, *held);
+  if (const auto held = std::exchange(member.held, std::nullopt))
+    followers_->pins().release(*member.session, {&*held, 1});
 }
 
 void ReaderGroup::turn_is_late() {
@@ -241,9 +253,15 @@ void ReaderGroup::stop_reading() {
   cancel(not_ready_timer_);
   cancel(absent_timer_);
   over_ = true;
+  unanswered_.clear();
+  const std::deque<std::uint32_t> opening = std::exchange(to_let_in_, {});
+  registry_.serving().forget(*this);
   if (turns_.ended()) {
     Error error = *turns_.ended();
     if (error.where.empty()) error.where = where();
+    for (const std::uint32_t rank : opening) {
+      if (const auto found = members_.find(rank); found != members_.end()) found->second.session->refuse_open(error);
+    }
     for (auto& [rank, member] : members_) {
       if (member.wait_request)
         member.session->connection().answer_failure(*std::exchange(member.wait_request, std::nullopt), error);

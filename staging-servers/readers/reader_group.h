@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "readers/follower.h"
 #include "readers/group_turns.h"
+#include "readers/serving_turns.h"
 
 namespace forebay::server {
 
@@ -29,7 +31,7 @@ struct ReaderGroupName {
   auto operator<=>(const ReaderGroupName&) const = default;
 };
 
-class ReaderGroup final : public Follower, public std::enable_shared_from_this<ReaderGroup> {
+class ReaderGroup final : public Follower, private Serving, public std::enable_shared_from_this<ReaderGroup> {
  public:
   /// All of these outlive it. `group_number`: no other group's. With `resume`, its ranks are to come back.
   ReaderGroup(EventLoop& loop, StreamsToRead& streams, ReaderRegistry& registry, ReaderGroupName name,
@@ -100,11 +102,20 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   void ranks_changed();
   void turn_is_late();
   void answer_not_ready();
-  /// Gives all who have asked the answer; `answer` is called with each of them, who waits no longer.
-  template <class Answer>
-  void decide(TurnAnswer decided, Answer answer);
-  /// What the others were told before a restart of the server.
-  Result<void> repeat_answer(Member& member, std::uint32_t request);
+  /// What a turn has brought beside its answer.
+  struct Brought {
+    bool rewound = false;
+    std::uint64_t skipped = 0;
+    std::vector<std::uint32_t> gone;  ///< ranks
+  };
+  /// Gives all who have asked the answer, thousands of them in several turns of the loop.
+  void decide(TurnAnswer decided, Brought brought);
+  bool serve_some() override;
+  /// Answers the Opens of a group that has formed.
+  bool let_some_in(ServingTurns::Slice& slice);
+  /// The turn's answer to one rank.
+  Result<void> give_answer(Member& member, std::uint32_t request, const Brought& brought);
+  Brought brought_now() const { return {false, 0, turns_.gone()}; }
   void let_go_of_held();
   void let_go_of_held(Member& member);
   /// Moves the cursor to where all ranks are.
@@ -113,7 +124,6 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   void lose(std::uint32_t rank, const std::string& why);
   /// It no longer reads: with an error that the ranks are told, or since all have gone.
   void stop_reading();
-  wire::StepEventT event_of_turn() const;
 
   Members::iterator find(const ReaderSession& session);
   std::string where() const { return "stream " + name_.path; }
@@ -124,11 +134,14 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   const std::uint64_t group_number_;
   const bool returning_;  ///< made by a rank that came back after a restart of the server
   GroupTurns turns_;
-  Members members_;                 ///< who is connected, closed ones included
-  Peer last_peer_;                  ///< of those that have gone
-  Acknowledged acknowledged_{};     ///< by all ranks
-  Followers* followers_ = nullptr;  ///< of its stream, while it reads
-  bool over_ = false;               ///< its Open has failed, or it has ended
+  Brought brought_;                       ///< by the last turn
+  std::deque<std::uint32_t> unanswered_;  ///< ranks that get its answer yet
+  std::deque<std::uint32_t> to_let_in_;   ///< ranks whose Open is not answered yet
+  Members members_;                       ///< who is connected, closed ones included
+  Peer last_peer_;                        ///< of those that have gone
+  Acknowledged acknowledged_{};           ///< by all ranks
+  Followers* followers_ = nullptr;        ///< of its stream, while it reads
+  bool over_ = false;                     ///< its Open has failed, or it has ended
   Deadline open_deadline_ = Deadline::never();
   std::int64_t since_ns_ = 0;      ///< monotonic: when the first rank came (back)
   bool followed_at_open_ = false;  ///< its stream had not ended then, so there is no list of the Open

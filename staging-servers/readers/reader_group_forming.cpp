@@ -213,9 +213,21 @@ void ReaderGroup::enter(Followers& followers) {
   if (!follow || (asked_.lists && !followed_at_open_)) take_list();
   // A reader that does not follow was in the group for its Open; the next one of this name is another.
   if (!follow) registry_.groups().forget(*this);
-  const Members members = members_;
-  for (const auto& [rank, member] : members) let_in(rank, *member.session, 0);
-  if (follow) followers.stream().readers_changed();
+  for (const auto& [rank, member] : members_) to_let_in_.push_back(rank);
+  if (!serve_some()) registry_.serving().go_on(*this);
+}
+
+bool ReaderGroup::let_some_in(ServingTurns::Slice& slice) {
+  if (to_let_in_.empty()) return true;
+  while (!to_let_in_.empty()) {
+    if (!slice.has_time()) return false;
+    const std::uint32_t rank = to_let_in_.front();
+    to_let_in_.pop_front();
+    // It may have gone meanwhile.
+    if (const auto found = members_.find(rank); found != members_.end()) let_in(rank, *found->second.session, 0);
+  }
+  if (follow) followers_->stream().readers_changed();
+  return true;
 }
 
 std::size_t ReaderGroup::kept_bytes() const {
@@ -309,7 +321,7 @@ void ReaderGroup::come_back(ReaderSession& session, Followers* found) {
   for (const std::uint32_t other : known.value_or(std::vector<std::uint32_t>())) {
     Member& member = members_.at(other);
     const std::uint32_t request = *std::exchange(member.wait_request, std::nullopt);
-    if (auto repeated = repeat_answer(member, request); !repeated)
+    if (auto repeated = give_answer(member, request, brought_now()); !repeated)
       member.session->connection().answer_failure(request, repeated.error());
   }
   if (!absent_timer_ && turns_.awaited() > 0)

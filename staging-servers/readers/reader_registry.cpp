@@ -22,7 +22,10 @@ constexpr std::int64_t absent_first_check_ms = 2;
 }  // namespace
 
 ReaderRegistry::ReaderRegistry(EventLoop& loop, ReaderPresence presence)
-    : loop_(loop), presence_(std::move(presence)), groups_(std::make_unique<ReaderGroups>(loop, *this)) {}
+    : loop_(loop),
+      serving_(loop),
+      presence_(std::move(presence)),
+      groups_(std::make_unique<ReaderGroups>(loop, *this)) {}
 
 ReaderRegistry::~ReaderRegistry() = default;
 

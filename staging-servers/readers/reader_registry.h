@@ -18,6 +18,7 @@
 
 #include "loop/event_loop.h"
 #include "readers/pin_table.h"
+#include "readers/serving_turns.h"
 #include "space/reader_presence.h"
 
 namespace forebay::server {
@@ -49,6 +50,7 @@ class ReaderRegistry {
   PinTable& pins() noexcept { return *pins_; }
   const ReaderPresence& presence() const noexcept { return presence_; }
   ReaderGroups& groups() noexcept { return *groups_; }
+  ServingTurns& serving() noexcept { return serving_; }
 
   // The streams' followers
   void add(Followers& followers) { followers_.push_back(&followers); }
@@ -125,6 +127,7 @@ class ReaderRegistry {
   void watch(std::uint64_t session, AbsentReader reader);
 
   EventLoop& loop_;
+  ServingTurns serving_;
   ReaderPresence presence_;
   std::unique_ptr<PinTable> pins_;
   std::int64_t restart_grace_ms_ = 0;

@@ -398,7 +398,9 @@ void ReaderSession::handle(protocol::Message message) {
       connection_.close("malformed release");
       return;
     }
-    for (const wire::StepKey* key : *(*body)->steps()) followers_->pins().release(*this, {key->epoch(), key->step()});
+    std::vector<StepKey> keys;
+    for (const wire::StepKey* key : *(*body)->steps()) keys.emplace_back(key->epoch(), key->step());
+    followers_->pins().release(*this, keys);
     return;
   }
   if (auto answered = answer(message); !answered) {

@@ -85,8 +85,11 @@ bool StepPins::let_go(ReaderSession& session, const StepKey& key) {
   return true;
 }
 
-void StepPins::release(ReaderSession& session, const StepKey& key) {
-  if (let_go(session, key)) stream_.what_may_go_changed();
+void StepPins::release(ReaderSession& session, std::span<const StepKey> keys) {
+  bool any = false;
+  for (const StepKey& key : keys) any = let_go(session, key) || any;
+  // Once: to look through the steps of a long stream takes a while.
+  if (any) stream_.what_may_go_changed();
 }
 
 std::vector<StepKey> StepPins::pinned() const {

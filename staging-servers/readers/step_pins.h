@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <forebay/result.h>
@@ -36,7 +37,7 @@ class StepPins {
   /// only read as much as others could still pin.
   bool pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes);
   /// One of the session's holds on a step.
-  void release(ReaderSession& session, const StepKey& key);
+  void release(ReaderSession& session, std::span<const StepKey> keys);
   /// Pins a step that is about to be committed, for a session of the process that wrote it, if it has not pinned it
   /// yet. Errors: protocol (null is no such session), no_space (the table of pins is full).
   Result<void> pin_for_writer(ReaderSession* holder, pid_t process, const StepKey& key);

@@ -2,6 +2,7 @@
 #include "readers/step_sharing.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "readers/follower.h"
@@ -24,46 +25,57 @@ StepDistribution StepSharing::distribution_of(const Follower& reader) const {
   return reader.distribution == StepDistribution::stream_default ? stream_distribution_ : reader.distribution;
 }
 
-std::vector<Follower*> StepSharing::sharers(const Follower& reader) const {
-  const StepDistribution distribution = distribution_of(reader);
+std::vector<Follower*> StepSharing::sharers(const Share& share, StepDistribution distribution) const {
   std::vector<Follower*> found;
-  for (const auto& [number, other] : readers_) {
-    if (other->follow && other->share == reader.share && distribution_of(*other) == distribution)
-      found.push_back(other);
+  for (const auto& [number, reader] : share.readers) {
+    if (distribution_of(*reader) == distribution) found.push_back(reader);
   }
   return found;
 }
 
-void StepSharing::begin_at(const std::string& share, std::uint64_t position) {
-  shares_[share] = Share{.next = position, .assigned = {}, .returned = {}};
+void StepSharing::begin_at(Share& share, std::uint64_t position) {
+  share.next = position;
+  share.assigned.clear();
+  share.returned.clear();
+  share.turn = 0;
 }
 
-void StepSharing::begin(const Follower& reader) {
-  const auto others = sharers(reader);
-  const bool first = std::ranges::none_of(others, [&](const Follower* other) { return other != &reader; });
+void StepSharing::begin(Follower& reader) {
+  Share& share = shares_[reader.share];
   // What was given to readers that have all gone is not known to have been dealt with: the cursor tells.
-  if (first) begin_at(reader.share, reader.position);
+  if (shares(reader) && std::ranges::none_of(share.readers, [&](const auto& entry) {
+        return distribution_of(*entry.second) == distribution_of(reader);
+      }))
+    begin_at(share, reader.position);
+  share.readers.emplace(reader.number, &reader);
 }
 
 void StepSharing::set_stream_distribution(StepDistribution distribution) {
   if (std::exchange(stream_distribution_, distribution) == distribution) return;
   if (distribution == StepDistribution::all_to_all) return;
   // Readers that came before the writer said so go on from the first that any of them stands at.
-  std::map<std::string, std::uint64_t> starts;
-  for (const auto& [number, reader] : readers_) {
-    if (!reader->follow || reader->distribution != StepDistribution::stream_default) continue;
-    const auto start = starts.emplace(reader->share, reader->position).first;
-    start->second = std::min(start->second, reader->position);
+  for (auto& [name, share] : shares_) {
+    std::optional<std::uint64_t> start;
+    for (const auto& [number, reader] : share.readers) {
+      if (reader->distribution == StepDistribution::stream_default)
+        start = std::min(start.value_or(reader->position), reader->position);
+    }
+    if (start) begin_at(share, *start);
   }
-  for (const auto& [share, start] : starts) begin_at(share, start);
 }
 
 void StepSharing::leave(const Follower& reader) {
-  for (auto& [name, share] : shares_) {
-    if (const auto turns = share.assigned.find(reader.number); turns != share.assigned.end()) {
-      share.returned.merge(turns->second);
-      share.assigned.erase(turns);
-    }
+  const auto found = shares_.find(reader.share);
+  if (found == shares_.end()) return;
+  Share& share = found->second;
+  if (share.readers.erase(reader.number) == 0) return;
+  if (share.readers.empty()) {
+    shares_.erase(found);
+    return;
+  }
+  if (const auto turns = share.assigned.find(reader.number); turns != share.assigned.end()) {
+    share.returned.merge(turns->second);
+    share.assigned.erase(turns);
   }
 }
 
@@ -81,13 +93,16 @@ const storage::StepState* StepSharing::first(Follower& reader, std::uint64_t lim
   Share& share = shares_[reader.share];
   const auto& kept = state_.steps;
   if (distribution_of(reader) == StepDistribution::on_demand) return first_kept(state_, share.next, limit);
-  const auto readers = sharers(reader);
-  for (const std::uint64_t number : std::exchange(share.returned, {})) {
-    if (kept.contains(number)) assign(share, readers, number);
-  }
-  while (const storage::StepState* step = first_kept(state_, share.next, limit)) {
-    share.next = step->committed.step + 1;
-    assign(share, readers, step->committed.step);
+  // Thousands may share, and ask where there is nothing new.
+  if (!share.returned.empty() || first_kept(state_, share.next, limit) != nullptr) {
+    const auto readers = sharers(share, distribution_of(reader));
+    for (const std::uint64_t number : std::exchange(share.returned, {})) {
+      if (kept.contains(number)) assign(share, readers, number);
+    }
+    while (const storage::StepState* step = first_kept(state_, share.next, limit)) {
+      share.next = step->committed.step + 1;
+      assign(share, readers, step->committed.step);
+    }
   }
   std::set<std::uint64_t>& turns = share.assigned[reader.number];
   while (!turns.empty()) {

@@ -24,8 +24,8 @@ const storage::StepState* first_kept(const storage::StreamState& state, std::uin
 
 class StepSharing {
  public:
-  /// Both outlive it. `readers`: the stream's.
-  StepSharing(const storage::StreamState& state, const FollowersByNumber& readers) : state_(state), readers_(readers) {}
+  /// It outlives this.
+  explicit StepSharing(const storage::StreamState& state) : state_(state) {}
 
   /// The reader's own choice, or else the writer's.
   StepDistribution distribution_of(const Follower& reader) const;
@@ -33,9 +33,10 @@ class StepSharing {
   /// Chosen by the writer, for readers that do not choose.
   void set_stream_distribution(StepDistribution distribution);
 
-  /// A reader that is about to share: what it shares begins where it stands, unless others share it already.
-  void begin(const Follower& reader);
-  /// Steps that were its turn and that it never got go to the others.
+  /// A reader that is about to follow: if it shares, what it shares begins where it stands, unless others share it
+  /// already.
+  void begin(Follower& reader);
+  /// It follows no more. Steps that were its turn and that it never got go to the others.
   void leave(const Follower& reader);
   /// The next step for a reader that shares; null if there is none for it before `limit`. It stays there until the
   /// reader takes it.
@@ -55,14 +56,14 @@ class StepSharing {
     std::map<std::uint64_t, std::set<std::uint64_t>> assigned;  ///< round robin: whose turn steps are, by session
     std::set<std::uint64_t> returned;                           ///< assigned to readers that went before they got them
     std::size_t turn = 0;
+    FollowersByNumber readers;  ///< those that follow and share, or would if the writer said so
   };
 
-  std::vector<Follower*> sharers(const Follower& reader) const;
-  void begin_at(const std::string& share, std::uint64_t position);
+  std::vector<Follower*> sharers(const Share& share, StepDistribution distribution) const;
+  static void begin_at(Share& share, std::uint64_t position);
   void assign(Share& share, const std::vector<Follower*>& readers, std::uint64_t step);
 
   const storage::StreamState& state_;
-  const FollowersByNumber& readers_;
   std::map<std::string, Share> shares_;  ///< by Follower::share
   StepDistribution stream_distribution_ = StepDistribution::all_to_all;
 };

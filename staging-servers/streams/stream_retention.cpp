@@ -47,6 +47,8 @@ bool Stream::may_drop(const storage::StepState& step) const {
 
 void Stream::apply_retention() {
   followers_.serve_deferred();
+  // Who waits for a step gets it before it goes.
+  if (followers_.is_serving()) return;
   if (state_.retention.keeps_all() || state_.status == StreamStatus::failed) return;
   std::vector<std::uint64_t> droppable;
   const std::uint64_t last = state_.retention.last ? state_.oldest_of_last(*state_.retention.last) : state_.next_step;
@@ -183,6 +185,7 @@ void Stream::free_unheld(const std::vector<StepKey>& steps, std::uint64_t durabl
 
 bool Stream::drop_oldest() {
   followers_.serve_deferred();
+  if (followers_.is_serving()) return false;
   if (state_.status == StreamStatus::failed) return false;
   const std::uint64_t first_needed = followers_.cursors().first_needed();
   for (const auto& [number, step] : state_.steps) {
@@ -202,6 +205,7 @@ bool Stream::drops_when_let_go() const {
 bool Stream::may_free_space() const {
   // Ranks that come back after a restart say what they hold; until then nobody gets what is free beside it.
   if (group_.rejoining()) return true;
+  if (followers_.is_serving()) return true;
   if (state_.status == StreamStatus::failed) return false;
   if (!state_.retired.empty()) return true;
   if (state_.steps.empty()) return false;

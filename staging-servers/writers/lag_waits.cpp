@@ -14,6 +14,7 @@ namespace forebay::server {
 
 LagWaits::~LagWaits() {
   for (Waiter& waiter : waiters_) forget(waiter);
+  if (look_timer_) loop_.cancel(*look_timer_);
 }
 
 void LagWaits::forget(Waiter& waiter) {
@@ -44,7 +45,18 @@ void LagWaits::wait(WriterSession& session, std::uint32_t request, const wire::S
 }
 
 void LagWaits::readers_moved() {
-  if (waiters_.empty()) return;
+  if (waiters_.empty() || look_timer_) return;
+  if (std::exchange(looked_in_, loop_.turn()) != loop_.turn()) {
+    look();
+    return;
+  }
+  look_timer_ = loop_.at(monotonic_ns(), [this] {
+    look_timer_.reset();
+    look();
+  });
+}
+
+void LagWaits::look() {
   for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
     if (!may_begin(*waiter)) {
       ++waiter;

@@ -30,7 +30,8 @@ class LagWaits {
   void begin_group() noexcept { begun_.reset(); }
   /// Answers Done once no reader is too far behind, or another rank has begun the same step.
   void wait(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin);
-  /// Readers have got steps or have gone.
+  /// Readers have got steps or have gone. Of thousands that do so at once not each is looked at anew: all are, at once
+  /// and in the loop's next turn.
   void readers_moved();
   /// This rank has gone or has closed: it is not answered.
   void drop(const WriterSession& session);
@@ -50,6 +51,7 @@ class LagWaits {
   };
 
   bool may_begin(const Waiter& waiter) const;
+  void look();
   void timed_out(const WriterSession& session);
   void forget(Waiter& waiter);
 
@@ -58,6 +60,8 @@ class LagWaits {
   const std::string stream_;
   std::vector<Waiter> waiters_;
   std::optional<std::uint64_t> begun_;  ///< the newest step that some rank has begun
+  std::uint64_t looked_in_ = 0;         ///< turn of the loop
+  std::optional<EventLoop::TimerId> look_timer_;
 };
 
 }  // namespace forebay::server

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -19,6 +20,7 @@ __all__ = ["HELLO", "RawClient", "header", "recorded", "recorded_of"]
 #: docs/formats/protocol.md: magic, type, descriptors, length of the body, request.
 _HEADER = struct.Struct("<4sHHII")
 _DEADLINE_S = 60
+_DESCRIPTORS_MAX = 64
 #: The type of a client's first message.
 HELLO = 1
 
@@ -65,12 +67,14 @@ def _relay(listener: socket.socket, server: str, sent: list[bytes]) -> None:
         upstream.connect(server)
         while True:
             for ready in select.select([client, upstream], [], [], _DEADLINE_S)[0]:
-                data = ready.recv(1 << 16)
+                data, descriptors, _, _ = socket.recv_fds(ready, 1 << 16, _DESCRIPTORS_MAX)
                 if not data:
                     return
                 if ready is client:
                     sent.append(data)
-                (upstream if ready is client else client).sendall(data)
+                socket.send_fds(upstream if ready is client else client, [data], descriptors)
+                for descriptor in descriptors:
+                    os.close(descriptor)
 
 
 class RawClient:
@@ -118,6 +122,16 @@ class RawClient:
             count += 1
         return count
 
+    def received(self) -> bytes:
+        """The next answer, whole."""
+        self._socket.settimeout(_DEADLINE_S)
+        while (length := self._length()) is None:
+            data = self._socket.recv(1 << 16)
+            assert data, "the server has ended the connection"
+            self._received += data
+        answer, self._received = self._received[:length], self._received[length:]
+        return answer
+
     def ended(self) -> bool:
         """The server has ended the connection, or does so within a minute."""
         self._socket.settimeout(_DEADLINE_S)
@@ -128,14 +142,20 @@ class RawClient:
             return True
         return True
 
-    def _take(self) -> int | None:
+    def _length(self) -> int | None:
+        """Of the first answer, if it is here as a whole."""
         if len(self._received) < _HEADER.size:
             return None
-        _, _, _, body, request = _HEADER.unpack_from(self._received)
-        if len(self._received) < _HEADER.size + body:
+        length = _HEADER.size + int(_HEADER.unpack_from(self._received)[3])
+        return length if len(self._received) >= length else None
+
+    def _take(self) -> int | None:
+        length = self._length()
+        if length is None:
             return None
-        self._received = self._received[_HEADER.size + body :]
-        return int(request)
+        request = int(_HEADER.unpack_from(self._received)[4])
+        self._received = self._received[length:]
+        return request
 
     def __enter__(self) -> Self:
         return self

@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import struct
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from socket import AF_UNIX, socket
 from typing import Any
 
 import numpy as np
 import pytest
 
 import forebay
-from forebay import Admin, NoSpaceError, Rights, StreamNotFoundError
+from forebay import Admin, NoSpaceError, Rights, StreamNotFoundError, _core
 from tests.fault.instance import Instance
+from tests.support.instance import CommandLineInstance
 from tests.support.ports import free_ports
 from tests.support.raw_client import HELLO, RawClient, header, recorded, recorded_of
 from tests.support.staging_server import StagingServer, StartError
@@ -309,6 +314,108 @@ def test_short_requests_on_thousands_of_connections_hold_nobody_up(users: Users,
     assert _answered_before_another(eve, bob, server, prepare, lambda client: client.send(queries[0])) < count
 
 
+def _following(socket: str, address: str, **options: Any) -> list[bytes]:
+    """What a client sends that follows a stream and waits for its next step: hello, open, wait."""
+
+    def follow(path: str) -> None:
+        server = _core.ServerPlace.at_socket(path)
+        reader = _core.Reader.open(
+            address,
+            server=server,
+            verify="none",
+            open_timeout_ms=60_000,
+            reconnect_timeout_ms=0,
+            start="next",
+            follow=True,
+            **options,
+        )
+        reader.next(100)
+
+    return recorded_of(socket, follow)[:3]
+
+
+def _slowest_answer(bob: User, socket: str, meanwhile: Callable[[], object]) -> float:
+    """Of bob's short requests, one after another, in seconds."""
+
+    def ask(tell: Tell) -> None:
+        slowest = 0.0
+        with Admin(socket) as admin:
+            tell("asks")
+            while not select.select([over], [], [], 0.001)[0]:
+                begun = time.monotonic()
+                admin.reservations()
+                slowest = max(slowest, time.monotonic() - begun)
+        tell(slowest)
+
+    over, end = os.pipe()
+    with bob.child(ask) as asker:
+        assert asker.next() == "asks"
+        meanwhile()
+        os.write(end, b"x")
+        return float(asker.next())
+
+
+def test_thousands_of_readers_that_share_steps_hold_nobody_up(users: Users, server: Instance) -> None:
+    """One after another they go, and what they were to get comes to those that are left."""
+    eve, bob = users("eve"), users("bob")
+    server.create("eves", "64MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    socket = server.socket()
+
+    def attack(tell: Tell) -> None:
+        writer = forebay.open("eves/flow", "w", instance=socket, rank=0, ranks=1)
+        hello, opening, wait = _following(socket, "eves/flow", distribution="round_robin")
+        clients = []
+        for _ in range(2000):
+            clients.append(RawClient(socket))
+            clients[-1].send(hello + opening + wait)
+            clients[-1].answers(2)
+        for number in range(3):
+            with writer.step() as step:
+                step["T"] = np.full(1, number)
+        tell("wait")
+        os.read(go_on, 1)
+        clients.clear()  # which closes them
+        with Admin(socket) as admin:
+            while len(admin.stream("eves/flow").waits) > 0:
+                time.sleep(0.1)
+        tell("gone")
+
+    go_on, let_go_on = os.pipe()
+    with eve.child(attack) as attacker:
+
+        def let_them_go() -> None:
+            assert attacker.next() == "wait"
+            os.write(let_go_on, b"x")
+            assert attacker.next() == "gone"
+
+        assert _slowest_answer(bob, socket, let_them_go) < seconds(1)
+
+
+def test_a_step_stays_until_hundreds_that_wait_have_it(users: Users, server: Instance) -> None:
+    """They are answered in several turns of the server's loop, and the writer goes on meanwhile."""
+    eve = users("eve")
+    server.create("eves", "64MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    socket = server.socket()
+    count, first = 600, 0x1234567
+
+    def read() -> int:
+        writer = forebay.open("eves/flow", "w", instance=socket, rank=0, ranks=1, retention="last:1")
+        with writer.step(0) as step:
+            step["T"] = np.zeros(1)
+        hello, opening, wait = _following(socket, "eves/flow")
+        clients = []
+        for _ in range(count):
+            clients.append(RawClient(socket))
+            clients[-1].send(hello + opening + wait)
+            clients[-1].answers(2)
+        for number in range(first, first + 4):
+            with writer.step(number) as step:
+                step["T"] = np.full(1, number)
+        return sum(client.received().count(struct.pack("<Q", first)) > 0 for client in clients)
+
+    assert eve.call(read) == count
+
+
 def test_shares_of_one_user_hold_nobodys_up(users: Users, server: Instance) -> None:
     """Each is written to the disk, one after another."""
     eve, bob = users("eve"), users("bob")
@@ -443,3 +550,40 @@ def test_answers_do_not_tell_whether_anothers_reservation_exists(users: Users, s
     of_hidden = eve.call(lambda: told("hidden"))
     assert of_hidden == eve.call(lambda: told("hiding"))
     assert not [answer for answer in of_hidden if "done" in answer]
+
+
+def test_who_connects_to_the_manager_again_and_again_keeps_nobody_waiting(
+    users: Users, instance: CommandLineInstance
+) -> None:
+    """The manager accepts a few connections, and then deals with what others ask."""
+    eve, bob = users("eve"), users("bob")
+    path = str(instance.root / "manager.sock")
+
+    def connect(tell: Tell) -> None:
+        connected = 0
+        while True:
+            with socket(AF_UNIX) as client:
+                client.connect(path)
+            connected += 1
+            if connected == 500:
+                tell("connects")
+
+    def ask(tell: Tell) -> None:
+        with socket(AF_UNIX) as client:
+            client.connect(path)
+            client.settimeout(seconds(60))
+            slowest = 0.0
+            for _ in range(200):
+                begun = time.monotonic()
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: manager\r\n\r\n")
+                answer = b""
+                while not answer.endswith(b"}"):
+                    answer += client.recv(1 << 16)
+                slowest = max(slowest, time.monotonic() - begun)
+            tell(slowest)
+
+    with ExitStack() as attackers:
+        for attacker in [attackers.enter_context(eve.child(connect)) for _ in range(6)]:
+            assert attacker.next() == "connects"
+        with bob.child(ask) as asker:
+            assert asker.next() < seconds(1)

@@ -98,5 +98,5 @@ def test_connections_of_another_user_keep_no_page_waiting(reservation: str, tmp_
     stay, _ = os.pipe()
     with shown(reservation, tmp_path) as (_, port), Child(65534, crowd) as stranger:
         assert stranger.next() == "there"
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=seconds(20)) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=seconds(60)) as page:
             assert page.status == 200

@@ -76,8 +76,7 @@ class NextStepsTest : public ::testing::Test {
     made->distribution = distribution;
     made->on_unavailable = choice;
     Place& place = *made;
-    readers_.emplace(place.number, &place);
-    if (sharing_.shares(place)) sharing_.begin(place);
+    sharing_.begin(place);
     places_.push_back(std::move(made));
     return place;
   }
@@ -102,8 +101,7 @@ class NextStepsTest : public ::testing::Test {
   NoStreams streams_;
   storage::StreamState state_ = storage::StreamState::fresh(storage::test_uuid, "flow", 0);
   std::vector<std::unique_ptr<Place>> places_;
-  server::FollowersByNumber readers_;
-  server::StepSharing sharing_{state_, readers_};
+  server::StepSharing sharing_{state_};
   std::map<std::uint64_t, bool> away_;  ///< steps that cannot be read; whether that is known
   NextSteps next_steps_{state_, sharing_, [this](const journal::StepCommittedT& step) -> std::optional<Absence> {
                           const auto found = away_.find(step.step);
