@@ -50,6 +50,10 @@ class JobRecords:
         """All of which something is left."""
         return await in_thread(self.table.all, [state for state in JobState if state is not JobState.GONE])
 
+    async def numbered(self, row_id: int) -> JobRow | None:
+        """A run as it is now."""
+        return await in_thread(self.table.numbered, row_id)
+
     async def change(self, job: JobRow, **values: Any) -> JobRow:
         """The row as it is now. With a state comes the time at which it ends at the latest."""
         if (state := values.get("state")) is not None:

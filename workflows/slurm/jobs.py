@@ -289,10 +289,14 @@ class SlurmJobs:
     async def sweep(self) -> None:
         """Ends lost jobs and quarantines that are over; releases jobs for which there is room."""
         now_ns = time.time_ns()
-        for job in await self._records.not_gone():
-            if self._turns.is_taken(job.token):
+        for found in await self._records.not_gone():
+            if self._turns.is_taken(found.token):
                 continue
-            async with self._turns.of(job.token):
+            async with self._turns.of(found.token):
+                # Others were looked at meanwhile, and Slurm may have said something of this one.
+                job = await self._records.numbered(found.id)
+                if job is None or job.state is JobState.GONE:
+                    continue
                 try:
                     await self._look_at(job, now_ns)
                 except ForebayError as error:

@@ -102,6 +102,24 @@ def test_a_sweep_goes_on_past_a_job_whose_home_is_another_server_and_away(
     assert f"job 17 is looked at again later: {failure.what}" in caplog.text
 
 
+def test_a_sweep_sees_what_has_become_of_a_job_while_it_looked_at_others(
+    jobs: SlurmJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, looked_at = jobs._records.table, []
+
+    async def look_at(job: JobRow, _: int) -> None:
+        looked_at.append((job.token, job.state))
+        if job.token == "16":
+            for token, state in (("17", JobState.GONE), ("18", JobState.DATA_OUT)):
+                row = table.current(token)
+                assert row is not None
+                table.change(row.id, state=state)
+
+    monkeypatch.setattr(jobs, "_look_at", look_at)
+    asyncio.run(jobs.sweep())
+    assert looked_at == [("16", JobState.RUNNING), ("18", JobState.DATA_OUT)]
+
+
 def test_a_sweep_without_the_server_ends_at_the_first_job_that_needs_it(jobs: SlurmJobs) -> None:
     ending = end_with(jobs, DisconnectedError("the server is away"))
     jobs._reservations.servers.own.incarnation = lambda: None  # type: ignore[method-assign]
