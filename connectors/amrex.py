@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from forebay.connectors.leveled_files import Box, Triple, ingest_files, write_step
 from forebay.errors import CorruptError, NotFoundError
+from forebay.files.open_folder import open_file
 
 __all__ = ["Box", "Level", "Plotfile", "ingest", "write_step"]
 
@@ -101,9 +103,10 @@ class Plotfile:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    if path.stat().st_size > _HEADER_BYTES_MAX:
-        raise ValueError(f"{path.name} is larger than a header")
-    yield from path.read_text(encoding="ascii").splitlines()
+    with os.fdopen(open_file(path), "r", encoding="ascii") as opened:
+        if os.fstat(opened.fileno()).st_size > _HEADER_BYTES_MAX:
+            raise ValueError(f"{path.name} is larger than a header")
+        yield from opened.read(_HEADER_BYTES_MAX).splitlines()
 
 
 def _read_header(path: Path) -> Plotfile:
@@ -165,7 +168,7 @@ def _read_level(path: Path, domain: Box, spacing: tuple[float, ...], fields: int
 def _opened(file: Path, offset: int) -> Iterator[BinaryIO]:
     """The file to read the box at this offset from; what is wrong there is told by name."""
     try:
-        with file.open("rb", buffering=0) as opened:
+        with os.fdopen(open_file(file), "rb", buffering=0) as opened:
             yield opened
     except FileNotFoundError:
         raise NotFoundError("the plotfile is not whole: a file is missing", str(file)) from None

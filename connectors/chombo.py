@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.connectors.leveled_files import Box, Triple, ingest_files, write_step
-from forebay.errors import CorruptError, NotFoundError
+from forebay.errors import CorruptError, NotFoundError, PermissionDeniedError
+from forebay.hdf5_reading import open_hdf5
 
 __all__ = ["ChomboFile", "ChomboLevel", "ingest", "write_step"]
 
@@ -143,8 +144,10 @@ def _number_in_name(path: Path) -> int | None:
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             yield file
+    except PermissionDeniedError:
+        raise
     except FileNotFoundError:
         raise NotFoundError("there is no such file", str(path)) from None
     except (OSError, KeyError, ValueError, TypeError, IndexError, UnicodeDecodeError) as error:

@@ -6,7 +6,6 @@ Elements stay as the file has them: packed data are packed, and attributes say h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from forebay.connectors.netcdf.whole_file import NotNetcdfError, check_whole
 from forebay.connectors.wrf_times import seconds_of
 from forebay.datatypes import STRING_DTYPE, code_of
 from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnsupportedError
+from forebay.hdf5_reading import readable_path
 
 if TYPE_CHECKING:
     import netCDF4
@@ -117,7 +117,10 @@ class History:
         self._seen = self._state()
         try:
             check_whole(self.path)
-            self._file: netCDF4.Dataset = netcdf4.Dataset(os.fspath(self.path), "r")
+            with readable_path(self.path) as place:
+                self._file: netCDF4.Dataset = netcdf4.Dataset(place, "r")
+        except PermissionDeniedError:
+            raise
         except IsADirectoryError:
             raise InvalidArgumentError("it is a folder: give netCDF files", str(path)) from None
         except PermissionError:

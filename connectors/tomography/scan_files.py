@@ -17,6 +17,7 @@ from forebay import Address
 from forebay.connectors.tomography.scan_writer import ScanWriter
 from forebay.errors import InvalidArgumentError
 from forebay.hdf5_presence import check_present
+from forebay.hdf5_reading import open_hdf5
 
 __all__ = ["ingest"]
 
@@ -88,7 +89,7 @@ def ingest(path: str | os.PathLike[str], address: str | Address, *, angles_per_s
     InvalidArgumentError
         The file is no scan, or its frames are not all there; the text names what is missing.
     """
-    with h5py.File(path, "r") as file:
+    with open_hdf5(path) as file:
         try:
             frames = _in_order(list(_frames(file)))
         except _NoScanError as error:

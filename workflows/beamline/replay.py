@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from forebay.errors import InvalidArgumentError
 from forebay.hdf5 import import_h5py
 from forebay.hdf5_presence import check_present
+from forebay.hdf5_reading import open_hdf5
 from forebay.workflows.beamline.scan_streams import ImageKey
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class ReplayedScan:
         h5py = import_h5py()
         if not Path(path).is_file():
             raise InvalidArgumentError("there is no such file to replay", str(path))
-        with h5py.File(path) as file:
+        with open_hdf5(path) as file:
             if "exchange/data" not in file:
                 raise InvalidArgumentError("the file is no Data Exchange: it has no /exchange/data", str(path))
             exchange = file["exchange"]

@@ -9,9 +9,9 @@ import os
 import stat
 from dataclasses import dataclass
 
-from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError, PermissionDeniedError
 
-__all__ = ["FoundFolder", "open_below_files", "open_entry", "open_outside"]
+__all__ = ["FoundFolder", "open_below_files", "open_entry", "open_file", "open_outside"]
 
 _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -100,6 +100,33 @@ def open_entry(path: str) -> int:
         What the system says, FileNotFoundError for example.
     """
     return _found(path, makes=False, may_be_file=True)
+
+
+def open_file(path: str | os.PathLike[str]) -> int:
+    """A regular file to read. Links as in `open_entry`.
+
+    Raises
+    ------
+    PermissionDeniedError, InvalidArgumentError
+        As `open_outside`; or it is no regular file.
+    OSError
+        What the system says, FileNotFoundError for example.
+    """
+    try:
+        entry = open_entry(os.path.abspath(path))
+    except ForebayError:
+        raise
+    except OSError as error:
+        error.filename = os.fspath(path)  # not the component alone
+        raise
+    try:
+        if stat.S_ISDIR(os.fstat(entry).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(os.fstat(entry).st_mode):
+            raise InvalidArgumentError("it is no regular file", os.fspath(path))
+        return os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(entry)
 
 
 def _found(path: str, *, makes: bool, may_be_file: bool) -> int:
