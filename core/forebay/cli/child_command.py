@@ -15,6 +15,9 @@ __all__ = ["ChildCommand"]
 
 _PR_SET_PDEATHSIG = 1
 _END_SECONDS_MAX = 10.0
+_PLACE = re.compile(r"\{(\w+)\}")
+#: What no shell takes for anything but itself, quoted or not.
+_HARMLESS = re.compile(r"[\w@%+=:,./~-]*")
 
 
 class ChildCommand:
@@ -38,6 +41,12 @@ class ChildCommand:
 
     async def run(self, values: Mapping[str, str]) -> str:
         """Why it failed; empty: it did not. If the task is cancelled, the command is ended."""
+        for word in self._words:
+            if unsafe := _unsafe(word, values):
+                return (
+                    f"{unsafe!r} stands inside the word {word!r}, and has characters that mean something to a shell; "
+                    "give the place a word of its own, as in sh -c 'COMMAND \"$1\"' sh {path}"
+                )
         words = [_filled(word, values) for word in self._words]
         try:
             child = await asyncio.create_subprocess_exec(
@@ -66,9 +75,17 @@ class ChildCommand:
         return f"{words[0]} ended with status {status}" if status else ""
 
 
+def _unsafe(word: str, values: Mapping[str, str]) -> str:
+    """A value that is not to stand inside this word, which a shell may read: others choose names of files."""
+    if _PLACE.fullmatch(word):
+        return ""
+    inside = (values.get(place[1], "") for place in _PLACE.finditer(word))
+    return next((value for value in inside if not _HARMLESS.fullmatch(value)), "")
+
+
 def _filled(word: str, values: Mapping[str, str]) -> str:
     """In one pass: a file may have any name, `{number}` as well."""
-    return re.sub(r"\{(\w+)\}", lambda place: values.get(place[1], place[0]), word)
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), word)
 
 
 def _dying_with_parent() -> Callable[[], None]:
