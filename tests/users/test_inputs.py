@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from forebay.connectors import amrex
-from forebay.errors import PermissionDeniedError
+from forebay.errors import InvalidArgumentError, PermissionDeniedError
 from forebay.hdf5_reading import open_hdf5, readable_path
+from forebay.viz.publishing.publication import FileFormat, Publication, Viewer
 from tests.support.plotfiles import write_plotfile
 from tests.support.users import Users
 
@@ -142,3 +144,22 @@ def test_a_strangers_plotfile_publishes_no_other_file(users: Users, common: Path
         _refused(lambda: list(found.blocks(0, found.fields)))
 
     ada.call(read)
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.VTI, FileFormat.XDMF])
+def test_a_strangers_pipe_in_the_place_of_an_index_holds_nobody(
+    users: Users, common: Path, file_format: FileFormat
+) -> None:
+    ada, eve = users("ada"), users("eve")
+
+    def publish() -> Path:
+        return Publication(common, Viewer.PARAVIEW, "flow", file_format=file_format).index
+
+    index = ada.call(publish)
+    eve.call(lambda: os.mkfifo(index, 0o666))
+
+    def refused() -> None:
+        with pytest.raises(InvalidArgumentError, match=r"no regular file|was not written by"):
+            publish()
+
+    ada.call(refused)

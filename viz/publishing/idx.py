@@ -21,6 +21,7 @@ import OpenVisus
 from forebay import Step
 from forebay.errors import InvalidArgumentError, StorageError, UnsupportedError
 from forebay.files.by_descriptor import found_inner
+from forebay.files.open_folder import open_file
 from forebay.new_output import new_output, remove_left
 from forebay.viz.grid import Grid
 
@@ -197,7 +198,8 @@ class IdxPublication:
         """What the index says, if there is one, of what is there."""
         if not self.index.exists():
             return "", set()
-        text = self.index.read_text()
+        with os.fdopen(open_file(self.index), encoding="utf-8") as opened:
+            text = opened.read()
         times = re.search(rf"^\(time\)\n{re.escape(_TIME_TEMPLATE)} ([(),0-9 ]+)$", text, re.MULTILINE)
         if times is None:
             raise InvalidArgumentError(f"{self.index} was not written by forebay publish: take another folder")

@@ -24,6 +24,7 @@ import numpy as np
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.files.open_folder import open_file
 from forebay.new_output import new_output, remove_left
 from forebay.viz.grid import Grid
 from forebay.viz.levels import Levels, has_levels
@@ -238,7 +239,8 @@ class Publication:
             names = {path.name: 0.0 for path in self._folder.iterdir()}
         elif self.index.exists():
             try:
-                entries = ElementTree.parse(self.index).getroot().iter("DataSet")  # noqa: S314 - our own file
+                with os.fdopen(open_file(self.index), "rb") as opened:
+                    entries = list(ElementTree.parse(opened).getroot().iter("DataSet"))  # noqa: S314 - our own file
                 names = {entry.get("file", ""): float(entry.get("timestep", "nan")) for entry in entries}
             except (ElementTree.ParseError, ValueError):
                 raise InvalidArgumentError(

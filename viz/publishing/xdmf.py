@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -11,6 +12,7 @@ import h5py
 import numpy as np
 
 from forebay.errors import InvalidArgumentError
+from forebay.files.open_folder import open_file
 from forebay.viz.grid import Grid
 
 __all__ = ["grid_element", "read_grid_elements", "write_fields", "xdmf_text"]
@@ -78,7 +80,8 @@ def xdmf_text(elements: list[Element]) -> str:
 def read_grid_elements(path: Path) -> dict[str, Element]:
     """The steps of an index that :func:`xdmf_text` wrote, by their files' names."""
     try:
-        series = ElementTree.parse(path).getroot().find("Domain/Grid")  # noqa: S314 - our own file
+        with os.fdopen(open_file(path), "rb") as opened:
+            series = ElementTree.parse(opened).getroot().find("Domain/Grid")  # noqa: S314 - our own file
     except ElementTree.ParseError:
         series = None
     if series is None:
