@@ -246,7 +246,7 @@ def open_own_folder(path: Path) -> int:
     """
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-        sync_directory(path.parent)
+    sync_directory(path.parent)  # in any case: an earlier run may have failed to
     try:
         outer = os.open(path, _FOLDER)
     except OSError as error:
@@ -258,7 +258,7 @@ def open_own_folder(path: Path) -> int:
             raise _not_own(path)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=outer)
-            os.fsync(outer)
+        os.fsync(outer)
         return os.open(path.name, _FOLDER, dir_fd=outer)
     finally:
         os.close(outer)
