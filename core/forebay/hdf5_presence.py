@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import InvalidArgumentError
 from forebay.hdf5 import import_h5py
+from forebay.hdf5_reading import open_hdf5
 
 if TYPE_CHECKING:
     import h5py
@@ -59,7 +60,6 @@ def _lacking(dataset: h5py.Dataset, depth: int) -> str:
 
 def _lacking_in_sources(dataset: h5py.Dataset, depth: int) -> Iterator[str]:
     """What the sources of a virtual dataset lack."""
-    h5py = import_h5py()
     if not depth:
         yield "its sources are virtual datasets of virtual datasets, too deep"
         return
@@ -76,7 +76,7 @@ def _lacking_in_sources(dataset: h5py.Dataset, depth: int) -> Iterator[str]:
         if path is None:
             yield f"there is no source file {source.file_name}"
             return
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             yield from _lacking_in_source(file, source, depth)
     if mapped < dataset.size:
         yield f"{dataset.size - mapped} of its {dataset.size} elements have no source"

@@ -32,24 +32,30 @@ def open_hdf5(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     OSError
         What the system or HDF5 says.
     """
-    with readable_path(path) as place, import_h5py().File(place, "r") as file:
+    with readable_path(path) as place:
+        opened = import_h5py().File(place, "r")
+    with opened as file:
         yield file
 
 
 @contextlib.contextmanager
 def readable_path(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A path for libraries that open HDF5 files by themselves. Of one of another user it is that of the very file that
-    was looked at, whatever becomes of its name.
+    """A path for libraries that open HDF5 files by themselves, inside this context: they must have it open at its end.
+
+    Of a file of another user it is that of the very file that was looked at, whatever becomes of its name.
 
     Raises
     ------
     PermissionDeniedError, OSError
-        As `open_hdf5`.
+        As `open_hdf5`; or another file got the name before it was opened.
     """
     descriptor = open_file(path)
     try:
         if os.fstat(descriptor).st_uid in (0, os.geteuid()):
+            before = _times_open(descriptor)
             yield os.fspath(path)  # from which relative names of other files go
+            if _times_open(descriptor) <= before:
+                raise PermissionDeniedError("another file got its name while it was opened", os.fspath(path))
             return
         place = f"/proc/self/fd/{descriptor}"
         if _is_hdf5(descriptor):
@@ -63,6 +69,15 @@ def readable_path(path: str | os.PathLike[str]) -> Iterator[str]:
         yield place
     finally:
         os.close(descriptor)
+
+
+def _times_open(descriptor: int) -> int:
+    """How many descriptors of this process lead to that file: libraries do not tell theirs."""
+    wanted, found = os.fstat(descriptor), 0
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found += os.path.samestat(wanted, os.stat(f"/proc/self/fd/{number}"))
+    return found
 
 
 def _is_hdf5(descriptor: int) -> bool:

@@ -41,6 +41,15 @@ def place() -> Iterator[Path]:
         yield path
 
 
+@pytest.fixture
+def common(place: Path) -> Path:
+    """A folder outside of the instance, on the same file system, where everybody may make files and change names."""
+    folder = place / "common"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def python() -> Path:
     """A Python that every user can start and that finds forebay by `users`' environment."""

@@ -53,15 +53,6 @@ def files(server: Instance, ada: User) -> Path:
         return Path(admin.reservation("r").files_path)
 
 
-@pytest.fixture
-def common(place: Path) -> Path:
-    """A folder outside, on the same file system, where all may write."""
-    folder = place / "common"
-    folder.mkdir()
-    folder.chmod(0o777)
-    return folder
-
-
 def share(server: Instance, user: User, rights: str) -> forebay.ReservationInfo:
     """As root, who may."""
     with server.admin() as admin:

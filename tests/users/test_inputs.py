@@ -14,6 +14,7 @@ import pytest
 
 from forebay.connectors import amrex
 from forebay.errors import InvalidArgumentError, PermissionDeniedError
+from forebay.hdf5_presence import check_present
 from forebay.hdf5_reading import open_hdf5, readable_path
 from forebay.viz.publishing.publication import FileFormat, Publication, Viewer
 from tests.support.plotfiles import write_plotfile
@@ -22,15 +23,6 @@ from tests.support.users import Users
 h5py = pytest.importorskip("h5py")
 
 _SECRET = b"only ada may read this"
-
-
-@pytest.fixture
-def common(place: Path) -> Path:
-    """A folder where everybody may make files."""
-    folder = place / "common"
-    folder.mkdir()
-    folder.chmod(0o777)
-    return folder
 
 
 def _refused(read: Callable[[], Any]) -> None:
@@ -92,6 +84,51 @@ def test_what_a_strangers_hdf5_file_refers_to_is_not_read(
         assert _read(own) == _SECRET
 
     ada.call(whole)
+
+
+def test_a_strangers_file_that_takes_the_name_of_ones_own_is_not_read(users: Users, common: Path) -> None:
+    ada, eve = users("ada"), users("eve")
+    name, other = common / "his00001.h5", common / "other.h5"
+
+    def lay(path: Path) -> None:
+        with h5py.File(path, "w") as made:
+            made["data"] = np.frombuffer(_SECRET, np.uint8)
+        path.chmod(0o644)
+
+    ada.call(lambda: lay(name))
+    eve.call(lambda: lay(other))
+
+    def read() -> None:
+        with readable_path(name) as path:
+            other.rename(path)
+            opened = h5py.File(path, "r")
+        opened.close()
+
+    ada.call(lambda: _refused(read))
+
+
+def test_what_a_strangers_part_of_ones_own_file_refers_to_is_not_read(users: Users, common: Path) -> None:
+    ada, eve = users("ada"), users("eve")
+    private, part, own = ada.home / "private", common / "part", ada.home / "master.h5"
+
+    def lay() -> None:
+        with h5py.File(f"{part}.h5", "w") as made:
+            _external(made, private)
+        Path(f"{part}.h5").chmod(0o644)
+
+    def keep() -> None:
+        private.write_bytes(_SECRET)
+        with h5py.File(own, "w") as made:
+            _virtual(made, part)
+
+    eve.call(lay)
+    ada.call(keep)
+
+    def read() -> None:
+        with open_hdf5(own) as file:
+            check_present(file["data"])
+
+    ada.call(lambda: _refused(read))
 
 
 def test_a_strangers_file_without_references_is_read(users: Users, common: Path) -> None:

@@ -36,15 +36,6 @@ from tests.support.instance import CommandLineInstance
 from tests.support.users import Users
 
 
-@pytest.fixture
-def common(place: Path) -> Path:
-    """A folder where everybody may change names."""
-    folder = place / "common"
-    folder.mkdir()
-    folder.chmod(0o777)
-    return folder
-
-
 def test_a_published_file_follows_no_link_that_another_has_put_there(users: Users, common: Path) -> None:
     ada, eve = users("ada"), users("eve")
     private, target = ada.home / "private", common / "flow.000000.vti"
